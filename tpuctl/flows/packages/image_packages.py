@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +15,9 @@ from pathlib import Path
 from tpuctl.errors import Refused, Usage
 from tpuctl.jobs.requirements.resolution import conflict
 from tpuctl.model.jobs.installation import Installation
-from tpuctl.model.scripts.python_request import PythonRequest, parse_python
+from tpuctl.model.scripts.python_request import KEY, PythonRequest, file_request, script_request
 from tpuctl.model.scripts.requirement_files import Requirement, declared, parse_requirement
 from tpuctl.model.scripts.script_metadata import read_script_metadata
-
-_KEY = "requires-python"
 
 
 def require_installable_on_image(
@@ -79,16 +76,12 @@ def _requests(
 ) -> Iterator[PythonRequest]:
     """`requires-python` of the script, of the project and of further packages."""
     with suppress(Usage):  # reported when the job's Python is chosen
-        metadata = read_script_metadata(script)
-        if metadata is not None and isinstance(metadata.document.get(_KEY), str):
-            yield parse_python(metadata.document[_KEY], _place(script, metadata.line))
+        if request := script_request(script):
+            yield request
     for name in _folders(installation):
-        file = folder / name / "pyproject.toml"
-        with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, Usage):
-            project = tomllib.loads(file.read_text("utf-8")).get("project")
-            value = project.get(_KEY) if isinstance(project, dict) else None
-            if isinstance(value, str):
-                yield parse_python(value, _place(file))
+        with suppress(OSError, Usage):
+            if request := file_request(folder / name / "pyproject.toml", "project", KEY):
+                yield request
 
 
 def _folders(installation: Installation) -> list[str]:
@@ -99,16 +92,8 @@ def _folders(installation: Installation) -> list[str]:
     return listed or (["."] if is_listed_there else [])
 
 
-def _place(file: Path | None, default: int = 1) -> str:
-    """File and line of the key."""
-    assert file is not None
-    lines = file.read_text("utf-8-sig").split("\n")
-    pattern = re.compile(rf"\s*#?\s*{_KEY}\s*=")
-    return f"{file}:{next((n for n, line in enumerate(lines, 1) if pattern.match(line)), default)}"
-
-
 def _conflict(python: str, installation: Installation, folder: Path) -> str | None:
-    """Why no versions fit this Python, in uv's words; None if some do or it cannot be told."""
+    """Why no versions fit this Python, as uv explains it; None if some do, or it is unknown."""
     return conflict(installation, folder, python, "x86_64", os.environ, may_build=True)
 
 

@@ -15,7 +15,7 @@ from tpuctl.jobs.requirements.installation import read_installation
 from tpuctl.jobs.requirements.locks import lock_problem
 from tpuctl.jobs.requirements.python_archives import python_builds
 from tpuctl.jobs.requirements.python_choice import PythonChoice, choose_python
-from tpuctl.jobs.requirements.resolution import INDEXES, resolution_problem
+from tpuctl.jobs.requirements.resolution import INDEXES, conflict, reason_of
 from tpuctl.jobs.requirements.uv_program import tool_for_uv
 from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.scripts.python_request import request_of
@@ -46,9 +46,9 @@ def stack_python(stack: Stack, cloud: str) -> PythonChoice:
     Raises Usage and Refused.
     """
     installation = read_installation(stack.file.job, stack.folder)
-    return with_tools(stack.file.job, installation, stack.folder, None, JobTarget.of(stack, cloud))[
-        1
-    ]
+    target = JobTarget.of(stack, cloud)
+    _, choice = with_tools(stack.file.job, installation, stack.folder, None, target)
+    return choice
 
 
 def with_tools(
@@ -70,13 +70,12 @@ def with_tools(
 
     def problem(minor: str, may_build: bool) -> str | None:
         if lock is None:
-            return (
-                resolution_problem(
-                    installation, folder, minor, architecture, variables, may_build=may_build
-                )
-                if variables is not None
-                else None
+            if variables is None:
+                return None
+            output = conflict(
+                installation, folder, minor, architecture, variables, may_build=may_build
             )
+            return None if output is None else reason_of(output)
         error = lock_problem(lock, folder, minor, architecture, may_build=may_build)
         if error is not None:
             lock_errors.append(error)

@@ -81,7 +81,7 @@ async def download_python(build: PythonBuild, scratch: Path, progress: Progress)
     of that version, as after an update.
     """
     await in_thread(_require, build)
-    # uv keeps the archive in the folder that it is told to, also if it is not what it should be.
+    # uv keeps the archive in UV_PYTHON_CACHE_DIR, also if its checksum is wrong.
     cache = scratch / "archives"
     total = 0
 

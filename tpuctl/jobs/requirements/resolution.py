@@ -14,38 +14,19 @@ PLATFORMS = {
     "x86_64": "x86_64-manylinux_2_35",
     "aarch64": "aarch64-manylinux_2_35",
 }  # of Ubuntu 22.04
-# Variables by which pip is told where packages are, and uv's for the same.
+# pip's variables that name package indexes, and those of uv.
 INDEX_VARIABLES = {
     "PIP_INDEX_URL": "UV_DEFAULT_INDEX",
     "PIP_EXTRA_INDEX_URL": "UV_INDEX",
     "PIP_FIND_LINKS": "UV_FIND_LINKS",
 }
 INDEXES = {*INDEX_VARIABLES, *INDEX_VARIABLES.values(), "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
-# uv's words for an index that could not be asked, or only with a password that machines may have.
+# What uv prints if an index does not answer, or only with a password that machines may have.
 NOT_ASKED = re.compile(
     r"error sending request|dns error|[Ff]ailed to (fetch|connect)|timed out|Could not connect|"
     r"Network connectivity is disabled|lack of valid authentication|\(40[13] "
 )
 LOCAL = re.compile(r"\s*(\./|\.$|-e\b)")
-
-
-def resolution_problem(
-    installation: Installation,
-    folder: Path,
-    minor: str,
-    architecture: str,
-    variables: Mapping[str, str],
-    *,
-    may_build: bool,
-) -> str | None:
-    """Why requirements do not resolve for a Python ("3.12") on the workers, in a sentence; None if
-    they do, or if that cannot be found out here. Packages without wheels `may_build`.
-
-    `variables` are the job's, which may name indexes. A lock and packages of the folder are not
-    considered.
-    """
-    output = conflict(installation, folder, minor, architecture, variables, may_build=may_build)
-    return None if output is None else _reason(output)
 
 
 def conflict(
@@ -57,7 +38,12 @@ def conflict(
     *,
     may_build: bool,
 ) -> str | None:
-    """The same in uv's words."""
+    """Why requirements do not resolve for a Python ("3.12") on the workers, as uv explains it; None
+    if they do, or if that cannot be found out here. Packages without wheels `may_build`.
+
+    `variables` are the job's, which may name indexes. A lock and packages of the folder are not
+    considered.
+    """
     texts, files = _requirements(installation, folder)
     if not texts and not files:
         return None
@@ -92,7 +78,7 @@ def _requirements(installation: Installation, folder: Path) -> tuple[list[str], 
     return texts, files
 
 
-def _reason(output: str) -> str:
+def reason_of(output: str) -> str:
     """uv's explanation as one line, without its preface."""
     text = re.sub(r"[╰╭│├─▶×✗╞]+", " ", output)
     text = re.sub(r"\s+", " ", text).strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,14 @@ from tpuctl.files import is_file
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 
 AUTO, IMAGE = "auto", "image"
+KEY = "requires-python"
+# Files that ask for a Python, with the key, the first that does so first.
+FILES = (
+    ("uv.lock", KEY),
+    ("pylock.toml", KEY),
+    ("pyproject.toml", "project", KEY),
+    ("pyproject.toml", "tool", "poetry", "dependencies", "python"),
+)
 MAX_PATCH = 40  # more releases than a minor version has
 # As `.python-version`, uv and pyenv write it; a release level only to be named in the error.
 VERSION = re.compile(r"(?:cpython[-@]?|python-?)?(?P<version>\d+(?:\.\d+){0,2})(?P<rest>\S*)")
@@ -97,32 +105,45 @@ def request_of(
 
 
 def _requests(folder: Path, script: Path | None) -> Iterator[PythonRequest]:
+    if request := script_request(script):
+        yield request
+    if request := _pinned(folder / ".python-version"):
+        yield request
+    for name, *keys in FILES:
+        if request := file_request(folder / name, *keys):
+            yield request
+
+
+def script_request(script: Path | None) -> PythonRequest | None:
+    """What a script's metadata asks for (PEP 723); None if nothing. Raises Usage."""
     metadata = read_script_metadata(script)
-    if metadata is not None and script is not None:
-        value = metadata.document.get("requires-python")
-        if isinstance(value, str):
-            lines = script.read_text("utf-8-sig").split("\n")
-            yield parse_python(value, f"{script}:{_line(lines, 'requires-python', metadata.line)}")
-    pinned = folder / ".python-version"
-    if is_file(pinned):
-        for number, line in enumerate(_text(pinned).split("\n"), 1):
-            word = line.partition("#")[0].strip()
-            if word and not word.startswith(("pypy", "graalpy", "system")):
-                yield parse_python(word, f"{pinned}:{number}")
-                break
-    for name, *keys in (
-        ("uv.lock", "requires-python"),
-        ("pylock.toml", "requires-python"),
-        ("pyproject.toml", "project", "requires-python"),
-        ("pyproject.toml", "tool", "poetry", "dependencies", "python"),
-    ):
-        file = folder / name
-        value = _value(file, keys)
-        if isinstance(value, str) and "poetry" in keys:
-            value = _of_poetry(value)
-        if isinstance(value, str):
-            first = _line(_text(file).split("\n"), keys[-1], 1)
-            yield parse_python(value, f"{file}:{first}")
+    value = None if metadata is None else metadata.document.get(KEY)
+    if metadata is None or script is None or not isinstance(value, str):
+        return None
+    lines = script.read_text("utf-8-sig").split("\n")
+    return parse_python(value, f"{script}:{_line(lines, KEY, metadata.line)}")
+
+
+def file_request(file: Path, *keys: str) -> PythonRequest | None:
+    """What a key of a TOML file asks for; None if nothing. Raises Usage."""
+    value = _value(file, keys)
+    if isinstance(value, str) and "poetry" in keys:
+        value = _of_poetry(value)
+    if not isinstance(value, str):
+        return None
+    line = _line(_text(file).split("\n"), keys[-1], 1)
+    return parse_python(value, f"{file}:{line}")
+
+
+def _pinned(file: Path) -> PythonRequest | None:
+    """What .python-version asks for: the first CPython in it."""
+    if not is_file(file):
+        return None
+    for number, line in enumerate(_text(file).split("\n"), 1):
+        word = line.partition("#")[0].strip()
+        if word and not word.startswith(("pypy", "graalpy", "system")):
+            return parse_python(word, f"{file}:{number}")
+    return None
 
 
 def _of_poetry(constraint: str) -> str | None:
@@ -144,7 +165,7 @@ def _of_poetry(constraint: str) -> str | None:
     return ",".join(clauses)
 
 
-def _value(file: Path, keys: list[str]) -> Any:
+def _value(file: Path, keys: Sequence[str]) -> Any:
     """A key of a TOML file; None if it has none, or is no TOML, which its other readers report."""
     try:
         value: Any = tomllib.loads(_text(file)) if is_file(file) else None

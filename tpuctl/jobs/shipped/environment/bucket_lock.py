@@ -67,7 +67,7 @@ class BucketLock:
         """Wait until the folder's objects can be used (True), or this worker has the lock, or has
         waited too long (False).
 
-        `use` returns None as long as there is nothing to use, and False if there was, in vain.
+        `use` returns None as long as there is nothing to use, and False for what cannot be used.
         `work` is what another holder of the lock does: "installs the packages".
         """
         deadline = time.monotonic() + MAX_WAIT_SECONDS
