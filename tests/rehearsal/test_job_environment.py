@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,7 @@ from tpuctl.interpreters import current
 from tpuctl.jobs.requirements.uv_program import uv_path
 from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.model.jobs.installation import Installation, LockFile, PythonBuild, Tool
-from tpuctl.preflight.rehearsal.job_environment import (
-    EnvironmentRequest,
-    create_environment,
-    index_variables,
-    needs_pip,
-    without_packages,
-)
-from tpuctl.preflight.rehearsal.job_packages import Packages
+from tpuctl.preflight.rehearsal.job_packages import Packages, install
 
 UV = Tool(key="uv-0.13.9-x86_64", version="0.13.9")
 VERSIONS = """
@@ -72,22 +66,28 @@ class Job:
         command = [uv_path(), *arguments, "--quiet", "--offline", "--python", current().path]
         subprocess.run(command, cwd=self.code, check=True)
 
-    def install(self, installation: Installation, **options: Any) -> Packages:
-        options = {
-            "python": Path(other_interpreter().path),
-            "digest": "0" * 64,
-            "code": self.code,
-            **options,
-        }
-        request = EnvironmentRequest(
-            installation=installation,
-            home=self.folder / "home",
+    def install(
+        self,
+        installation: Installation,
+        python: Path | None = None,
+        code: Path | None = None,
+        replaced: Mapping[str, str] | None = None,
+        **variables: str,
+    ) -> Packages:
+        """Install with these further variables, without a network."""
+        offline = {"PATH": "/usr/bin:/bin", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"}
+        work = install(
+            python or Path(other_interpreter().path),
+            installation,
+            code or self.code,
+            "0" * 64,
             uv=uv_path(),
-            variables={"PATH": "/usr/bin:/bin", "UV_OFFLINE": "1", "PIP_NO_INDEX": "1"},
-            **options,
+            folder=self.folder / f"working-{len(list(self.folder.iterdir()))}",
+            variables={**offline, "HOME": str(self.folder / "home"), **variables},
+            report=self.reports.append,
+            replaced=replaced,
         )
-        working = self.folder / f"working-{len(list(self.folder.iterdir()))}"
-        return asyncio.run(create_environment(request, working, self.reports.append))
+        return asyncio.run(work)
 
 
 def installed(packages: Packages) -> tuple[str, dict[str, str]]:
@@ -124,8 +124,8 @@ def test_lock_is_installed_exactly_without_what_only_tpus_use(job: Job) -> None:
     shutil.copytree(job.code / "wheels", job.folder / "links")
     packages = job.install(
         Installation(lock=UV_LOCK, python=own_python()),
-        excluded=CPU_PACKAGES,
-        config=f"[global]\nfind-links = {job.folder / 'links'}\n",
+        replaced=CPU_PACKAGES,
+        PIP_FIND_LINKS=str(job.folder / "links"),
     )
     version, versions = installed(packages)
     assert version == other_interpreter().version
@@ -158,7 +158,7 @@ def test_groups_and_extras_of_the_lock_are_installed_on_request(job: Job) -> Non
     extras = '[project.optional-dependencies]\nmore = ["additional"]\n'
     job.lock("plain", extra=groups + extras)
     lock = UV_LOCK.model_copy(update={"groups": ("data",), "extras": ("more",)})
-    assert set(installed(job.install(Installation(lock=lock)))[1]) == {
+    assert set(installed(job.install(Installation(lock=lock, python=own_python())))[1]) == {
         *("plain", "grouped", "additional")
     }
 
@@ -173,7 +173,8 @@ def test_lock_of_a_script_is_installed(job: Job) -> None:
     )
     job.run_uv("lock", "--script", "train.py")
     lock = LockFile(path="train.py.lock", form="script", script="train.py")
-    assert installed(job.install(Installation(lock=lock)))[1] == {"plain": "1.0"}
+    installation = Installation(lock=lock, python=own_python())
+    assert installed(job.install(installation))[1] == {"plain": "1.0"}
 
 
 def test_environment_is_created_once_for_its_content(job: Job) -> None:
@@ -260,7 +261,6 @@ def test_uv_keeps_packages_of_the_image(job: Job, image: Path) -> None:
     packages = job.install(
         Installation(packages=("needing",), wheels="wheels", uv=UV),
         python=base / "bin" / "python3",
-        is_image=True,
     )
     [folder] = packages.python.parents[1].glob("lib/python*/site-packages")
     assert {path.name for path in folder.glob("*.dist-info")} == {
@@ -271,66 +271,3 @@ def test_uv_keeps_packages_of_the_image(job: Job, image: Path) -> None:
     program += "replaced.__version__, tensorflow.from_wheel)"
     output = subprocess.check_output([packages.python, "-I", "-c", program], text=True)
     assert output.split() == ["1.0", "2.0", "tensorflow_tpu"]
-
-
-@pytest.mark.parametrize(
-    ("config", "variables", "expected"),
-    [
-        (
-            "[global]\nextra-index-url =\n  https://one.test/simple\n  https://two.test/simple\n",
-            {},
-            {
-                "UV_INDEX": "https://one.test/simple https://two.test/simple",
-                "UV_INDEX_STRATEGY": "unsafe-best-match",
-            },
-        ),
-        (
-            "[global]\nfind-links = /one\n[install]\nfind-links = /two /three\nno-index = yes\n",
-            {},
-            {"UV_FIND_LINKS": "/two,/three", "UV_NO_INDEX": "1"},
-        ),
-        (
-            "[global]\nindex-url = https://one.test/simple\n",
-            {"PIP_INDEX_URL": "https://two.test/simple", "PIP_TRUSTED_HOST": "two.test"},
-            {"UV_DEFAULT_INDEX": "https://two.test/simple", "UV_INSECURE_HOST": "two.test"},
-        ),
-        (
-            "[global]\nindex-url = https://one.test/simple\n",
-            {"UV_DEFAULT_INDEX": "https://three.test/simple"},
-            {},
-        ),
-        ("no settings", {}, {}),
-    ],
-)
-def test_uv_finds_packages_where_pip_would(
-    config: str, variables: dict[str, str], expected: dict[str, str]
-) -> None:
-    assert index_variables(config, variables) == expected
-
-
-def test_packages_of_a_pylock_are_left_out_with_all_their_tables() -> None:
-    head = 'lock-version = "1.0"\n\n'
-    remaining = '[[packages]]\nname = "jax"\nversion = "0.12.1"\n\n'
-    left_out = '[[packages]]\nname = "LibTPU"\nversion = "0.0.50"\n[[packages.wheels]]\nurl = "x"\n'
-    text, removed = without_packages(head + left_out + remaining, CPU_PACKAGES)
-    assert (text, removed) == (head + remaining, {"libtpu": "0.0.50"})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("plain\n", False),
-        ("plain --hash=sha256:0 --hash=sha256:1  # --pre\n-e .\n--find-links wheels\n", False),
-        ("--extra-index-url https://mirror.test/simple\n--no-index\n", False),
-        ("--pre\nplain\n", True),
-        ("plain --config-settings a=b\n", True),
-        ("-r included.txt\n", True),
-    ],
-)
-def test_options_that_only_pip_knows_are_recognized(
-    tmp_path: Path, text: str, expected: bool
-) -> None:
-    (tmp_path / "included.txt").write_text("-r requirements.txt\n--use-pep517\n", "utf-8")
-    file = tmp_path / "requirements.txt"
-    file.write_text(text, "utf-8")
-    assert needs_pip(file) == expected

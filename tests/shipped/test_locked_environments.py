@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.environment_machine import Machine, uv_path
+from tests.support.machine_folder import machine_folder
 from tests.support.package_index import PASSWORD, PackageIndex, package_index
 from tests.support.supervised_worker import PYTHONS
 from tests.support.wheels import make_project, make_wheel
@@ -229,3 +231,15 @@ def test_lock_does_not_replace_tensorflow_of_image(
         f"uv.lock has {name} {version}, but the TensorFlow of the image comes with {name} {image}: "
     )
     assert not [file for file in index.downloads if version in file], "nothing was downloaded"
+
+
+def test_packages_of_a_pylock_are_left_out_with_all_their_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(machine_folder()))
+    without_packages = importlib.import_module("lock_file").without_packages
+    head = 'lock-version = "1.0"\n\n'
+    remaining = '[[packages]]\nname = "jax"\nversion = "0.12.1"\n\n'
+    left_out = '[[packages]]\nname = "LibTPU"\nversion = "0.0.50"\n[[packages.wheels]]\nurl = "x"\n'
+    text, removed = without_packages(head + left_out + remaining, {"libtpu": ""})
+    assert (text, removed) == (head + remaining, {"libtpu": "0.0.50"})

@@ -13,7 +13,7 @@ import pytest
 from tests.support.environment_machine import Machine
 from tests.support.package_index import PASSWORD, PackageIndex, package_index
 from tests.support.wheels import make_project, make_wheel
-from tpuctl.jobs.shipped.environment import uv_settings
+from tpuctl.jobs.shipped.environment import pip_inputs, uv_settings
 
 VERSIONS = "from importlib.metadata import version; print(*map(version, {!r}))"
 
@@ -42,6 +42,13 @@ def connected(machine: Machine, index: PackageIndex) -> Machine:
 
 def versions(machine: Machine, environment: Path, *names: str) -> str:
     return machine.evaluate(environment, VERSIONS.format(list(names)))
+
+
+def test_bundled_wheels_are_installed_where_pip_is_not_to_use_an_index(machine: Machine) -> None:
+    assert machine.variables["PIP_NO_INDEX"] == "1"
+    make_wheel(machine.folder / "code/vendor", "small-library", "3.0")
+    environment = machine.create_environment("small-library\n", wheels="vendor")
+    assert versions(machine, environment, "small-library") == "3.0"
 
 
 def test_uv_installs_on_top_of_image(machine: Machine) -> None:
@@ -228,3 +235,67 @@ def test_uvs_settings_are_part_of_the_key(tmp_path: Path) -> None:
         '[tool.uv]\nprerelease = "allow"',
         '[[tool.uv.index]]\nurl = "b"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("config", "variables", "expected"),
+    [
+        (
+            "[global]\nextra-index-url =\n  https://one.test/simple\n  https://two.test/simple\n",
+            {},
+            {
+                "UV_INDEX": "https://one.test/simple https://two.test/simple",
+                "UV_INDEX_STRATEGY": "unsafe-best-match",
+            },
+        ),
+        (
+            "[global]\nfind-links = /one\n[install]\nfind-links = /two /three\nno-index = yes\n",
+            {},
+            {"UV_FIND_LINKS": "/two,/three", "--no-index": ""},
+        ),
+        (
+            "[global]\nindex-url = https://one.test/simple\n",
+            {"PIP_INDEX_URL": "https://two.test/simple", "PIP_TRUSTED_HOST": "two.test"},
+            {"UV_DEFAULT_INDEX": "https://two.test/simple", "UV_INSECURE_HOST": "two.test"},
+        ),
+        (
+            "[global]\nindex-url = https://one.test/simple\n",
+            {"UV_DEFAULT_INDEX": "https://three.test/simple"},
+            {"UV_DEFAULT_INDEX": "https://three.test/simple"},
+        ),
+        ("no settings", {}, {}),
+    ],
+)
+def test_uv_finds_packages_where_pip_would(
+    tmp_path: Path, config: str, variables: dict[str, str], expected: dict[str, str]
+) -> None:
+    (tmp_path / "pip.conf").write_text(config, "utf-8")
+    variables = {**variables, "PIP_CONFIG_FILE": "pip.conf", "HOME": str(tmp_path)}
+    variables["XDG_CONFIG_DIRS"] = str(tmp_path / "none")
+    result = uv_settings.uv_variables(variables, str(tmp_path), has_own_python=False)
+    options = uv_settings.uv_options(variables, str(tmp_path))
+    names = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_INSECURE_HOST")
+    indexes = {name: result[name] for name in names if name in result}
+    strategy = {"UV_INDEX_STRATEGY": result["UV_INDEX_STRATEGY"]} if "UV_INDEX" in result else {}
+    assert {**indexes, **strategy, **dict.fromkeys(options, "")} == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "is_for_pip"),
+    [
+        ("plain\n", False),
+        ("plain --hash=sha256:0 --hash=sha256:1  # --pre\n-e .\n--find-links wheels\n", False),
+        ("--extra-index-url https://mirror.test/simple\n--no-index\n", False),
+        ("--pre\nplain\n", True),
+        ("plain --config-settings a=b\n", True),
+        ("-r included.txt\n", True),
+    ],
+)
+def test_options_that_only_pip_knows_are_recognized(
+    tmp_path: Path, text: str, is_for_pip: bool
+) -> None:
+    (tmp_path / "included.txt").write_text("-r requirements.txt\n--use-pep517\n", "utf-8")
+    (tmp_path / "requirements.txt").write_text(text, "utf-8")
+    texts = [text, *pip_inputs.included_files(text, str(tmp_path), {})]
+    variables = {"PIP_CONFIG_FILE": os.devnull}
+    assert bool(uv_settings.for_pip(texts, variables, str(tmp_path))) == is_for_pip

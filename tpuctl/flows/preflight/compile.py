@@ -335,7 +335,7 @@ class _JobPackages:
         for name in ("dependencies", "packages"):
             others = tuple(filter(None, map(without_tensorflow, getattr(installation, name))))
             installation = installation.model_copy(update={name: others})
-        return await self._install(image, installation, is_image=True, has_tensorflow=True)
+        return await self._install(image, installation, has_tensorflow=True)
 
     async def for_jax(self, generation: str, may_install: Callable[[str], bool]) -> Packages:
         """The job's packages for its Python, with the libtpu for its JAX if that is not among them.
@@ -343,15 +343,13 @@ class _JobPackages:
         Raises Refused for a libtpu that does not know the generation.
         """
         python = await self._python(may_install)
-        packages = await self._install(
-            python, self.installation, is_image=self.installation.python is None
-        )
+        packages = await self._install(python, self.installation)
         versions = await _versions(packages.python, "jax", "libtpu")
         if versions["jax"] is not None and versions["libtpu"] is None:
             requirement = Installation(
                 dependencies=(f"jax[tpu]=={versions['jax']}",), uv=self.installation.uv
             )
-            compiler = await self._install(packages.python, requirement, is_image=True)
+            compiler = await self._install(packages.python, requirement)
             packages = replace(compiler, modules=packages.modules)
             versions = await _versions(packages.python, "jax", "libtpu")
         _require_libtpu(versions, generation)
@@ -375,7 +373,6 @@ class _JobPackages:
         python: Path,
         installation: Installation,
         *,
-        is_image: bool,
         has_tensorflow: bool = False,
     ) -> Packages:
         """A Python with packages on top, without TensorFlow if the image has its own."""
@@ -407,8 +404,7 @@ class _JobPackages:
                 self.bundle.digest,
                 PackageFolders(home, self.environments.cache / "pip", Path(scratch)),
                 progress.report,
-                is_image=is_image,
-                excluded=TENSORFLOW_PACKAGES if has_tensorflow else {},
+                replaced=TENSORFLOW_PACKAGES if has_tensorflow else {},
                 job=job.env,
             )
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from tpuctl.engine.step import step
 from tpuctl.errors import OperationFailed, Refused
-from tpuctl.interpreters import Interpreter, current, find, install_hint
-from tpuctl.jobs.requirements.uv_program import uv_path
-from tpuctl.processes import run_lines
+from tpuctl.interpreters import Interpreter, current, find, install, install_hint
+from tpuctl.jobs.requirements.uv_program import UvFailed, run_uv, uv_path
 
 if TYPE_CHECKING:
     from tpuctl.model.events import Emit
@@ -78,22 +77,17 @@ def _installed(build: PythonBuild) -> Interpreter | None:
 
 def _same_version(build: PythonBuild) -> Interpreter | None:
     """The interpreter of exactly this version on PATH, in pyenv or in uv."""
-    import subprocess
-
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     folders = [os.environ.get("PATH", os.defpath), str(pyenv / "versions" / build.version / "bin")]
-    command = [uv_path(), "python", "find", "--no-python-downloads", "--no-project"]
-    command += ["--no-config", "--system", f"cpython@{build.version}"]
-    answer = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "PATH": os.pathsep.join(folders)},
-    )
-    path = answer.stdout.strip()
-    return Interpreter(path, build.version) if answer.returncode == 0 and path else None
+    options = ["--no-python-downloads", "--no-project", "--no-config", "--system"]
+    try:
+        path = run_uv(
+            ["python", "find", *options, f"cpython@{build.version}"],
+            variables={"PATH": os.pathsep.join(folders)},
+        ).strip()
+    except UvFailed:
+        return None
+    return Interpreter(path, build.version) if path else None
 
 
 async def _install(build: PythonBuild, emit: Emit) -> None:
@@ -102,20 +96,14 @@ async def _install(build: PythonBuild, emit: Emit) -> None:
         suppress(OperationFailed),
         step(emit, f"python/{build.version}", "download", "the job runs on it") as progress,
     ):
-        command = (uv_path(), "python", "install", "--color", "never", "--no-bin")
-        status, tail = await run_lines((*command, build.version), progress.report, tail_lines=3)
-        if status:
+        problem = await install(build.version, progress.report)
+        if problem is not None:
             raise OperationFailed(
                 "uv could not install Python",
-                " ".join(tail) or f"uv exited with code {status}",
+                problem,
                 hint="Install it another way, with pyenv or your system's packages. From a mirror:"
                 "\n    export UV_PYTHON_INSTALL_MIRROR=URL",
             )
-
-
-def needs_environment(installation: Installation) -> bool:
-    """Whether a job's packages are not simply those that pip installs on top of an image."""
-    return bool(installation.python or installation.lock or installation.members or installation.uv)
 
 
 async def install_packages(
@@ -126,20 +114,18 @@ async def install_packages(
     folders: PackageFolders,
     report: Callable[[str], None],
     *,
-    is_image: bool,
-    excluded: Mapping[str, str] | None = None,
+    replaced: Mapping[str, str] | None = None,
     job: Mapping[str, str] | None = None,
 ) -> Packages:
-    """Install a job's packages for a Python of this computer, as a worker would: with uv and from
-    the lock, or with pip.
+    """Install a job's packages for a Python of this computer, as a worker would.
 
-    `python` is an image's, or the job's own. `excluded` are packages of a lock to leave out or to
-    replace, `job` the job's variables. Raises RemoteFailed with the installer's last lines.
+    `python` is an image's, or stands for the job's own. `replaced` are packages of a lock to leave
+    out or to replace, `job` the job's variables. Raises RemoteFailed with the installer's last
+    lines.
     """
     from tpuctl.cloud.threads import in_thread
     from tpuctl.local_cloud.pip_configuration import pip_configuration
-    from tpuctl.preflight.rehearsal.job_environment import EnvironmentRequest, create_environment
-    from tpuctl.preflight.rehearsal.job_packages import install
+    from tpuctl.preflight.rehearsal import job_packages
 
     config, settings = await in_thread(pip_configuration)
     file = folders.scratch / "pip.conf"
@@ -150,31 +136,18 @@ async def install_packages(
         **{name: value for name, value in (job or {}).items() if name.startswith(("PIP_", "UV_"))},
         "PIP_CONFIG_FILE": str(file),
         "PIP_CACHE_DIR": str(folders.downloads),
+        "HOME": str(folders.home),
     }
     variables.pop("VIRTUAL_ENV", None)
-    working = folders.scratch / "requirements"
-    if not needs_environment(installation):
-        variables["HOME"] = str(folders.home)
-        return await install(
-            python,
-            installation.model_dump(),
-            code,
-            digest,
-            folder=working,
-            variables=variables,
-            report=report,
-        )
     variables.setdefault("UV_CACHE_DIR", str(folders.downloads / "uv"))
-    request = EnvironmentRequest(
+    return await job_packages.install(
         python,
         installation,
         code,
         digest,
-        home=folders.home,
         uv=uv_path(),
-        is_image=is_image,
-        excluded=excluded or {},
-        config=config,
+        folder=folders.scratch / "requirements",
         variables=variables,
+        report=report,
+        replaced=replaced,
     )
-    return await create_environment(request, working, report)

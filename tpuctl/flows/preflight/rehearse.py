@@ -395,8 +395,7 @@ class RehearsalRun:
                 self.bundle.digest,
                 PackageFolders(self.home, ImageStore().downloads, self.scratch),
                 progress.report,
-                is_image=installation.python is None,
-                excluded=CPU_PACKAGES,
+                replaced=CPU_PACKAGES,
                 job={**self.submission.env, **self.submission.secrets.values},
             )
 

@@ -1,4 +1,4 @@
-"""Installs a job's packages on top of the runtime's TensorFlow, with the program of the workers."""
+"""Installs a job's packages on this computer, with the program of the workers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tpuctl.assets import program, shipped_programs
 from tpuctl.errors import RemoteFailed
+from tpuctl.model.jobs.installation import Installation, lock_text
 
 # `jax[tpu]` and `torch_xla[tpu]` require libtpu, which a CPU does not need and which exists for
 # Linux on x86_64 only.
@@ -65,35 +65,45 @@ def without_tensorflow(requirements: str) -> str:
 
 
 async def install(
-    image: Path,
-    installation: Mapping[str, Any],
+    python: Path,
+    installation: Installation,
     code: Path,
     digest: str,
     *,
+    uv: str,
     folder: Path,
     variables: Mapping[str, str],
     report: Callable[[str], None],
+    replaced: Mapping[str, str] | None = None,
 ) -> Packages:
     """Install a job's packages for `code`, cached by content in HOME.
 
-    `image` is the runtime's Python, `folder` an empty working folder, `variables` the environment
-    of pip. Raises RemoteFailed with pip's last errors.
+    `python` is the image's, or stands for the one that the job brings; `uv` is the program,
+    `folder` a new working folder, `variables` the environment of the installers. `replaced` names
+    packages of a lock for the same version of another one, or for none (""). Raises RemoteFailed
+    with the installer's last errors.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in shipped_programs():
         (folder / name).write_text(program(name), "utf-8")
     (folder / "code").symlink_to(code.resolve())
-    spec = {"install": dict(installation), "bundle": {"sha256": digest}}
+    here = {"uv": uv, **({"python": str(python)} if installation.python is not None else {})}
+    spec = {
+        "install": installation.model_dump(),
+        "bundle": {"sha256": digest},
+        "here": here,
+        "replaced": dict(replaced or {}),
+    }
     (folder / "spec.json").write_text(json.dumps(spec), "utf-8")
     process = await asyncio.create_subprocess_exec(
         *(
-            str(image),
+            str(python),
             "-S",
             "-I",
             str(folder / "environment.py"),
             "create",
             str(folder),
-            str(image),
+            str(python),
         ),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -112,7 +122,7 @@ async def install(
             "Installing requirements failed",
             _error_text(folder / LOG, output),
             hint="Fix the requirements, which would fail on a worker too, and try again.",
-            where=installation.get("requirements") or "job.requirements",
+            where=installation.requirements or lock_text(installation) or "job.requirements",
         )
     environment = json.loads((folder / "environment.json").read_text("utf-8"))
     home = Path(environment["virtual_env"]) if environment["virtual_env"] else None
@@ -123,6 +133,7 @@ async def install(
         home,
         tuple(environment["path"]),
         tuple(environment["python_path"]),
+        tuple(environment.get("left_out") or ()),
     )
 
 

@@ -73,6 +73,7 @@ else:
 URL_OPTION = r"-(i|f|-index-url|-extra-index-url|-find-links)[ =]\s*https?:"
 FILE_REFERENCE = re.compile(rf"(?m)^\s*(?!{URL_OPTION})(-|\.|/)|file:|\.(whl|gz|zip)\s*$")
 IMAGE_PACKAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "image_packages.py")
+LEFT_OUT = "left_out.json"  # in an environment
 DETAILS_SECONDS = 60.0  # to ask pip about a failure
 
 
@@ -114,7 +115,7 @@ class Environment:
             return {"python": self.python, "virtual_env": None, "path": [], "python_path": []}
         if build:
             self.python = self.tools.python()
-            self.image = own_python(build)
+            self.image = {**own_python(build), "prefix": self.identity()}
         else:
             probe = [self.python, IMAGE_PACKAGES, "probe"]
             output = subprocess.check_output(probe, stdin=subprocess.DEVNULL, env=self.variables)
@@ -133,8 +134,24 @@ class Environment:
             layer = self.install_packages(packages, requested)
             path.insert(0, os.path.join(layer, "bin"))
             modules.append(layer)
-        result = {"python": self.venv_python, "virtual_env": home}
+        result = {"python": self.venv_python, "virtual_env": home, "left_out": self.left_out()}
         return {**result, "path": path, "python_path": modules}
+
+    def identity(self) -> str:
+        """Which Python is this computer's, of a rehearsal: not exactly the job's."""
+        if not self.tools.here:
+            return ""
+        argv = [self.python, "-I", "-S", "-c", "import sys; print(sys.prefix, sys.version)"]
+        return subprocess.check_output(argv, stdin=subprocess.DEVNULL).decode().strip()
+
+    def left_out(self) -> list[str]:
+        """The packages of the lock that were replaced or left out."""
+        try:
+            with open(os.path.join(self.home, LEFT_OUT), encoding="utf-8") as source:
+                names: list[str] = json.load(source)
+            return names
+        except FileNotFoundError:
+            return []
 
     def requirements(self) -> Requirements | None:
         """What the job requires, and further packages."""
@@ -160,7 +177,7 @@ class Environment:
     def declared_requirements(self) -> Requirements | None:
         """From a lock, otherwise a requirements file, otherwise a list, otherwise all wheels."""
         if self.install.get("lock"):
-            lock = LockedPackages(self.install["lock"], self.code)
+            lock = LockedPackages(self.install["lock"], self.code, self.spec.get("replaced"))
             return Requirements(str(lock), [], lock.cwd, "", lock)
         name: str = self.install.get("requirements") or ""
         path = os.path.join(self.code, name)
@@ -223,10 +240,11 @@ class Environment:
     def build(self, once: RunOnce, requested: Requirements | None) -> str:
         """Build the virtual environment; returns what was done."""
         # Without pip: images from Debian lack ensurepip, and their own pip is seen anyway.
-        options = ["--without-pip", "--system-site-packages", once.home]
-        if once.run(self.python, *MODULE, "venv", *options):
+        has_own_python = bool(self.install.get("python"))
+        options = ["--without-pip", *([] if has_own_python else ["--system-site-packages"])]
+        if once.run(self.python, *MODULE, "venv", *options, once.home):
             raise Failure(f"{self.python} cannot create a virtual environment")
-        constraints = [] if self.install.get("python") else self.keep_image_packages()
+        constraints = [] if has_own_python else self.keep_image_packages()
         if requested is None:
             return "created a virtual environment"
 
@@ -256,11 +274,16 @@ class Environment:
 
     def install_lock(self, once: RunOnce, lock: LockedPackages) -> None:
         pins: list[str] = (self.image.get("tensorflow") or {}).get("pins") or []
+        if self.tools.here:  # this computer's images are not exactly those of machines
+            pins = []
         by_name = dict(pin.split("==", 1) for pin in pins)
         uv = self.tools.uv()
         variables = self.uv_variables(lock.cwd)
         with self.image_stubs(*by_name) if by_name else contextlib.nullcontext():
-            lock.install(once, self.uv_install(uv), variables, by_name)
+            left_out = lock.install(once, self.uv_install(uv), variables, by_name, self.sources())
+        if left_out:
+            with open(os.path.join(self.home, LEFT_OUT), "w", encoding="utf-8") as target:
+                json.dump(left_out, target)
 
     def uv_unless_pip(self, requested: Requirements) -> str:
         """The path of uv; "" if pip installs."""
@@ -369,8 +392,11 @@ class Environment:
         if hosts:
             listed = variables.get("UV_INSECURE_HOST", "").split()
             variables["UV_INSECURE_HOST"] = " ".join([*listed, *hosts])
+        sources = self.sources()
         settings = uv_settings.uv_options(self.variables, requested.cwd)
-        arguments = [*self.sources(), *settings, *options, *requested.arguments]
+        if sources:  # uv refuses an option that is given twice
+            settings = [word for word in settings if word not in sources]
+        arguments = [*sources, *settings, *options, *requested.arguments]
         argv = [*self.uv_install(uv), *arguments]
         if once.run(*argv, cwd=requested.cwd, environment=variables):
             output = once.output()

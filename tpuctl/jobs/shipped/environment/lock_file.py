@@ -18,7 +18,7 @@ import sys
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from typing import Any
 
     from tpuctl.jobs.shipped.environment.installer_errors import explain, place
@@ -43,13 +43,17 @@ UNSET = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_NO_VERIFY_HASHES", "U
 class LockedPackages:
     """The packages of one lock, in the bundle's folder `code`."""
 
-    def __init__(self, lock: Mapping[str, Any], code: str) -> None:
+    def __init__(
+        self, lock: Mapping[str, Any], code: str, replaced: Mapping[str, str] | None = None
+    ) -> None:
+        """`replaced` names packages for the same version of another one, or for none ("")."""
         self.path = os.path.join(code, lock["path"])
         self.name: str = lock["path"]
         self.form: str = lock["form"]
         self.script: str = lock.get("script") or ""
         self.extras: Sequence[str] = lock.get("extras") or ()
         self.groups: Sequence[str] = lock.get("groups") or ()
+        self.replaced = replaced or {}
         self.code = code
         self.cwd = os.path.dirname(self.path)
         try:
@@ -66,7 +70,8 @@ class LockedPackages:
     @property
     def inputs(self) -> list[str]:
         """What determines the installed packages."""
-        return [json.dumps([self.form, [*self.extras], [*self.groups]]), self.text]
+        replaced = json.dumps(self.replaced, sort_keys=True) if self.replaced else ""
+        return [json.dumps([self.form, [*self.extras], [*self.groups]]) + replaced, self.text]
 
     @property
     def has_files(self) -> bool:
@@ -74,9 +79,16 @@ class LockedPackages:
         return bool(FILE_REFERENCE.search(self.text))
 
     def install(
-        self, once: RunOnce, uv: Sequence[str], variables: dict[str, str], pins: Mapping[str, str]
-    ) -> None:
-        """Install the packages; `uv` is the start of a command of `uv pip install`.
+        self,
+        once: RunOnce,
+        uv: Sequence[str],
+        variables: dict[str, str],
+        pins: Mapping[str, str],
+        sources: Sequence[str],
+    ) -> list[str]:
+        """Install the packages; returns those that are replaced, as `name version`. `uv` is the
+        start of a command of `uv pip install`, `sources` are its options for packages that replace
+        others.
 
         Raises Failure, also if the lock has another version of a package in `pins`, which belong
         to the TensorFlow of the image.
@@ -86,8 +98,27 @@ class LockedPackages:
             command = [*uv, "--preview-features", "pylock", "-r", path, *options]
             if pins:
                 self.require_pins(once, [*command, "--dry-run"], variables, pins)
-            if once.run(*command, cwd=self.cwd, environment=variables):
-                raise self.failure(once)
+            removed = self.remove_replaced(path)
+            substitutes = [
+                f"{self.replaced[name]}=={version}"
+                for name, version in removed.items()
+                if self.replaced[name]
+            ]
+            more = [*uv, "--no-deps", *sources, *substitutes]
+            for argv in [command, *([more] if substitutes else [])]:
+                if once.run(*argv, cwd=self.cwd, environment=variables):
+                    raise self.failure(once)
+        return [f"{name} {version}" for name, version in removed.items()]
+
+    def remove_replaced(self, path: str) -> dict[str, str]:
+        """Remove the replaced packages from a pylock.toml; returns their versions, by name."""
+        if not self.replaced:
+            return {}
+        with open(path, encoding="utf-8") as source:
+            text, removed = without_packages(source.read(), self.replaced)
+        with open(path, "w", encoding="utf-8") as target:
+            target.write(text)
+        return removed
 
     @contextlib.contextmanager
     def exported(
@@ -150,6 +181,19 @@ class LockedPackages:
         reason = explain(once.output())
         where = place(reason, [(self.name, self.text)])
         return Failure(f"{self} could not be installed" + (f": {reason}{where}" if reason else ""))
+
+
+def without_packages(text: str, names: Collection[str]) -> tuple[str, dict[str, str]]:
+    """A pylock.toml without these packages, and the versions of those that it had."""
+    remaining, removed = [], {}
+    for part in PACKAGE.split(text):
+        fields = dict(re.findall(r'(?m)^(name|version)\s*=\s*"([^"]*)"', part))
+        name = re.sub(r"[-_.]+", "-", fields.get("name", "")).lower()
+        if part.startswith("[[packages]]") and name in names:
+            removed[name] = fields.get("version", "")
+        else:
+            remaining.append(part)
+    return "".join(remaining), removed
 
 
 def without_local_packages(text: str) -> str:

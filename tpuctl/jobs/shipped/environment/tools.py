@@ -9,6 +9,7 @@ each tool:
 
 The computer that submitted the job stores archives there. One that is missing, one of the workers
 downloads, and stores it for the others; without a usable bucket, each worker downloads it.
+A rehearsal, which is not on a machine, names the programs of its computer instead (`here`).
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class Tools:
         self.spec = spec
         self.image_python = python
         self.variables = variables
+        self.here: dict[str, str] = spec.get("here") or {}
         install = spec.get("install") or {}
         self.python_build: dict[str, Any] | None = install.get("python")
         self.uv_build: dict[str, Any] | None = install.get("uv")
@@ -72,11 +74,15 @@ class Tools:
     def python(self) -> str:
         """The job's own Python, unpacked if it is not here yet. Raises Failure."""
         assert self.python_build is not None
+        if "python" in self.here:
+            return self.here["python"]
         tool = Tool(f"Python {self.python_build['version']}", self.python_build, PYTHON)
         return self.provide(tool)
 
     def uv(self) -> str:
         """uv, unpacked if it is not here yet. Raises Failure."""
+        if "uv" in self.here:
+            return self.here["uv"]
         if self.uv_build is None:
             raise Failure("this job was submitted without uv: submit it again")
         return self.provide(Tool(f"uv {self.uv_build['version']}", self.uv_build, UV))
