@@ -15,7 +15,7 @@ from tests.support.wheels import make_project, make_wheel
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Refused
 from tpuctl.model.jobs.installation import Installation
-from tpuctl.view.responses.stacks import Job
+from tpuctl.view.responses.jobs import Job
 
 MakeStack = Callable[..., Tpuctl]
 BASH = """#!/usr/bin/env bash

@@ -35,7 +35,7 @@ from tpuctl.model.text.record_parsing import parse_answer, parse_record
 from tpuctl.model.workers.chip_metrics import ChipMetrics
 from tpuctl.view.jobs.explanation import STATES
 from tpuctl.view.jobs.job import show_jobs
-from tpuctl.view.responses import stacks
+from tpuctl.view.responses import jobs
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
 
@@ -212,8 +212,8 @@ def test_damaged_record_is_rejected_or_can_be_shown(
     if worker.chips is not None and worker.chips.duty_cycle_percent:
         assert isfinite(worker.chips.duty_cycle)
     with redirect_stdout(io.StringIO()):
-        show_jobs([dict(stacks.ListedJob.of(summary, NOON))])
-    text = json.dumps(stacks.Job.model_validate(summary).as_json(), default=str)
+        show_jobs([dict(jobs.ListedJob.of(summary, NOON))])
+    text = json.dumps(jobs.Job.model_validate(summary).as_json(), default=str)
     assert json.loads(text, parse_constant=pytest.fail)
 
 

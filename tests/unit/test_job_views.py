@@ -17,7 +17,7 @@ from tpuctl.view.ci.summary import markdown
 from tpuctl.view.jobs import report as html
 from tpuctl.view.jobs.job import show_jobs
 from tpuctl.view.jobs.run import print_run
-from tpuctl.view.responses.stacks import ListedJob
+from tpuctl.view.responses.jobs import ListedJob
 from tpuctl.view.terminal import tables
 from tpuctl.view.terminal.safe_console import SafeConsole
 

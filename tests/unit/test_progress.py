@@ -16,7 +16,7 @@ from tpuctl.model.logs.progress import Progress, progress_of
 from tpuctl.model.status.snapshot import JobSnapshot
 from tpuctl.model.workers.chip_metrics import ChipMetrics
 from tpuctl.view.progress.job_progress import job_facts, job_sentence
-from tpuctl.view.responses.stacks import JobSnapshot as JobSnapshotResponse
+from tpuctl.view.responses.jobs import JobSnapshot as JobSnapshotResponse
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpuctl.view.responses import catalog, checks, ci, export, local, stacks
+    from tpuctl.view.responses import catalog, checks, ci, export, jobs, local, machines, stacks
 
-__all__ = ["catalog", "checks", "ci", "export", "local", "stacks"]
+__all__ = ["catalog", "checks", "ci", "export", "jobs", "local", "machines", "stacks"]
 
 
 def __getattr__(name: str) -> Any:

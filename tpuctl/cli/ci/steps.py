@@ -220,12 +220,12 @@ def summary(
     run_report = state.wait_for(work())
     if format is SummaryFormat.github:
         state.answer(
-            lambda: responses.stacks.JobReport.model_validate(run_report),
+            lambda: responses.jobs.JobReport.model_validate(run_report),
             lambda: print(run_annotation(run_report)),
         )
         return
     text = markdown(run_report, link=link, command_prefix=state.command_prefix)
     state.answer(
-        lambda: responses.stacks.JobReport.from_object(run_report, markdown=text),
+        lambda: responses.jobs.JobReport.from_object(run_report, markdown=text),
         lambda: print(text, end=""),
     )

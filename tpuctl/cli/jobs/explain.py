@@ -67,7 +67,7 @@ def explain(
 
     explanation = state.wait_for(work())
     state.answer(
-        lambda: responses.stacks.JobExplanation.of(explanation, state.as_typed),
+        lambda: responses.jobs.JobExplanation.of(explanation, state.as_typed),
         lambda: show_explanation(explanation, state.as_typed),
     )
 
@@ -95,7 +95,7 @@ def _explain_command(state: State, tpuctl: Tpuctl, failure: CommandRecord) -> No
         meaning = None
     jobs_command = "" if state.quiet else state.typed("jobs")
     state.answer(
-        lambda: responses.stacks.CommandExplanation.from_object(
+        lambda: responses.jobs.CommandExplanation.from_object(
             failure, errors=diagnostics, meaning=meaning
         ),
         lambda: show_command(failure, diagnostics, meaning, jobs_command),
@@ -135,7 +135,7 @@ def _explain_text(state: State, tpuctl: Tpuctl, job: str, error: str | None) -> 
         match = replace(match, name="own-module", summary=SUMMARY, cause=cause, hint=hint)
     message = replace(match, hint=state.as_typed(match.hint))
     state.answer(
-        lambda: responses.stacks.MessageExplanation.model_validate(message),
+        lambda: responses.jobs.MessageExplanation.model_validate(message),
         lambda: show_message(message),
     )
 

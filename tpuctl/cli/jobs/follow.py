@@ -45,11 +45,11 @@ def remember(state: State, record: JobRecord, emit: Emit) -> Emit:
     from tpuctl.model.events import JobEnded
 
     state.jobs.append(record.id)
-    state.record(lambda: responses.stacks.JobSubmission.of(record))
+    state.record(lambda: responses.jobs.JobSubmission.of(record))
 
     def emit_and_note(event: Event) -> None:
         if isinstance(event, JobEnded):
-            state.record(lambda: responses.stacks.JobSubmission.of(record, event))
+            state.record(lambda: responses.jobs.JobSubmission.of(record, event))
         emit(event)
 
     return emit_and_note

@@ -95,9 +95,7 @@ def logs(
         record = await find_job(state, tpuctl, job, attempt)
         state.jobs.append(record.id)
         state.record(
-            lambda: responses.stacks.Logs(
-                job=record.id, attempt=record.attempt, output=record.output
-            )
+            lambda: responses.jobs.Logs(job=record.id, attempt=record.attempt, output=record.output)
         )
         if follow:
             tpuctl.emit = remember(state, record, tpuctl.emit)
@@ -198,7 +196,7 @@ def stop(
 
     job_id, status = state.wait_for(work())
     state.answer(
-        lambda: responses.stacks.StoppedJob.from_object(status, job=job_id),
+        lambda: responses.jobs.StoppedJob.from_object(status, job=job_id),
         lambda: print(f"{job_id}: {status.state}"),
     )
 
@@ -260,7 +258,7 @@ def _show_profile(state: State, folder: str) -> None:
 def jobs(
     context: typer.Context,
     *,
-    order: Annotated[Order, sorted_by(lambda: (responses.stacks.ListedJob,))],
+    order: Annotated[Order, sorted_by(lambda: (responses.jobs.ListedJob,))],
     stack: StackName = "",
     project: ProjectId = "",
 ) -> None:
@@ -282,10 +280,10 @@ def jobs(
         state.note(
             f"No jobs. To submit one:\n    {state.command_prefix} run {state.guess_script()}"
         )
-    row_type = responses.stacks.ListedJob
+    row_type = responses.jobs.ListedJob
     rows = order.apply(row_type, [dict(row_type.of(job, now)) for job in summaries])
     by_id = {job.record.id: job for job in summaries}
     state.answer(
-        lambda: [responses.stacks.Job.model_validate(by_id[row["id"]]) for row in rows],
+        lambda: [responses.jobs.Job.model_validate(by_id[row["id"]]) for row in rows],
         lambda: show_jobs(rows, is_wide=state.is_wide),
     )

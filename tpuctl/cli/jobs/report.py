@@ -35,7 +35,7 @@ def show(
     state.command = "jobs show"
     run_report = _load_report(state, client(context, stack, project), job)
     state.answer(
-        lambda: responses.stacks.JobReport.model_validate(run_report),
+        lambda: responses.jobs.JobReport.model_validate(run_report),
         lambda: print_run(run_report),
     )
     is_running = run_report.explanation.status.exit_code is None
@@ -74,7 +74,7 @@ def compare(
     comparison = state.wait_for(tpuctl.compare(jobs or ()))
     state.jobs += comparison.jobs
     state.answer(
-        lambda: responses.stacks.Comparison.model_validate(comparison),
+        lambda: responses.jobs.Comparison.model_validate(comparison),
         lambda: print_comparison(comparison, shows_all=shows_all, is_free=state.is_free),
     )
 
@@ -122,7 +122,7 @@ def report(
         if not open_page(file.absolute().as_uri()):
             print("Could not open a browser.", file=sys.stderr)
     state.answer(
-        lambda: responses.stacks.JobReport.from_object(run_report, file=file), lambda: print(file)
+        lambda: responses.jobs.JobReport.from_object(run_report, file=file), lambda: print(file)
     )
 
 

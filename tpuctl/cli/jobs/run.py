@@ -214,7 +214,7 @@ async def _run_detached(
     tpuctl, run_state = tpu.tpuctl, RunState()
     with _recording_result(state, run_state):
         record = await tpuctl.run_detached(submission, options, run_state)
-    state.record(lambda: responses.stacks.JobSubmission(job=record.id, output=record.output))
+    state.record(lambda: responses.jobs.JobSubmission(job=record.id, output=record.output))
     failed = await tpuctl.wait_until_running(record)
     if failed is not None:
         return failed
@@ -295,7 +295,7 @@ def _show_sweep(
         if len(reports) > 1:
             state.suggest(state.typed(command))
 
-    state.answer(lambda: responses.stacks.Sweep.of(sweep, reports, run_state.down_result), show)
+    state.answer(lambda: responses.jobs.Sweep.of(sweep, reports, run_state.down_result), show)
 
 
 @contextmanager
@@ -310,7 +310,7 @@ def _recording_result(state: State, run_state: RunState) -> Iterator[None]:
             record = run_state.record
             state.jobs.append(record.id)
             state.record(
-                lambda: responses.stacks.JobSubmission.of(
+                lambda: responses.jobs.JobSubmission.of(
                     record, run_state.job_ended, run_state.down_result
                 )
             )

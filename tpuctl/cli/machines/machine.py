@@ -107,7 +107,7 @@ def cp(
         numbering=tpuctl.stack.numbering,
     )
     done = state.wait_for(tpuctl.copy(request, recursive=recursive))
-    state.answer(lambda: responses.stacks.CopyResult(workers=done))
+    state.answer(lambda: responses.machines.CopyResult(workers=done))
 
 
 def forward(
@@ -149,7 +149,7 @@ def forward(
 
     def record() -> None:
         state.record(
-            lambda: responses.stacks.PortForwardings(
+            lambda: responses.machines.PortForwardings(
                 worker=number, slice=numbering.slice_of(number), ports=forwarded
             )
         )
@@ -225,7 +225,7 @@ def ssh_config(
 
     included_by = str(configuration.path) if includes else None
     state.answer(
-        lambda: responses.stacks.SshHosts(
+        lambda: responses.machines.SshHosts(
             hosts=names, file=str(file.path), included_by=included_by
         ),
         show,
@@ -255,7 +255,7 @@ def _remove_hosts(
     includes = configuration.includes_hosts()
     included_by = str(configuration.path) if includes else None
     state.answer(
-        lambda: responses.stacks.SshHosts(hosts=[], file=str(file.path), included_by=included_by),
+        lambda: responses.machines.SshHosts(hosts=[], file=str(file.path), included_by=included_by),
         show,
     )
 
@@ -304,7 +304,7 @@ def _run_on_workers(state: State, tpuctl: Tpuctl, line: str, worker: int | None)
         state.view.name_workers(tpuctl.stack.numbering)
     endings = state.wait_for(tpuctl.run_on_workers(line, worker))
     ordered = sorted(endings, key=lambda ending: ending.worker)
-    state.answer(lambda: responses.stacks.CommandResult(workers=ordered))
+    state.answer(lambda: responses.machines.CommandResult(workers=ordered))
     return next((ending.exit_code for ending in endings if ending.exit_code != 0), 0)
 
 

@@ -60,7 +60,7 @@ def notebook(
     async def work() -> None:
         async with tpuctl.notebook(folder, port, python=python) as server:
             opened.append(server)
-            state.record(lambda: responses.stacks.Notebook.model_validate(server))
+            state.record(lambda: responses.machines.Notebook.model_validate(server))
             tpuctl.emit(
                 Note(
                     f"JupyterLab runs as job {server.job}. Files in ~/notebooks are "

@@ -77,7 +77,7 @@ async def _announce(state: State, url: str, *, opens_browser: bool) -> None:
     from tpuctl.cloud.threads import in_thread
     from tpuctl.model.events import PageServed
 
-    state.record(lambda: responses.stacks.Dashboard(url=url))
+    state.record(lambda: responses.machines.Dashboard(url=url))
     state.view.on(PageServed(url))
     if opens_browser and not await in_thread(open_page, url):
         state.announce("No browser was found. Open the URL above.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuctl.view.columns import Fields
-from tpuctl.view.responses.stacks import ListedJob
+from tpuctl.view.responses.jobs import ListedJob
 from tpuctl.view.terminal.tables import print_rows
 
 
