@@ -129,3 +129,14 @@ def test_status_has_sizes(cache: Path, capsys: pytest.CaptureFixture[str]) -> No
     size = data.pop("cache_bytes")
     assert data == {"running": False, "folder_bytes": 0}
     assert size == prune(capsys)["freed_bytes"]
+
+
+def test_downloads_are_kept_while_uv_installs(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """uv shares a lock of its cache with others that read it, and links files from there."""
+    (cache / "pip/uv").mkdir()
+    with shared(cache / "pip/uv/.lock"):
+        data = prune(capsys)
+    assert names(data["kept_items"]) == {"pip"}
+    assert names(prune(capsys)["deleted_items"]) == {"pip"}

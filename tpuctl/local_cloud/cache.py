@@ -90,7 +90,8 @@ def _items(
         if time.time() - last_used < older_than:
             return "used recently"
         if kind == "downloads":
-            return ""  # pip does without
+            # pip does without; uv shares a lock of its cache while it installs
+            return "" if try_exclusive(path / "uv" / ".lock", locks) else "in use"
         if kind == "tool":
             return "" if try_exclusive(archives_lock(path), locks) else "in use"
         if kind == "image" and (

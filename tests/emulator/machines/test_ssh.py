@@ -15,6 +15,7 @@ import asyncssh
 import pytest
 
 from tests.support.polling import async_until
+from tpuctl.local_cloud.machine_images import ImageStore
 
 pytestmark = pytest.mark.long
 
@@ -201,6 +202,9 @@ async def test_environment_is_not_inherited(lab: Any, monkeypatch: pytest.Monkey
     assert {"LC_TIME", "HOME", "LANG", "GCE_METADATA_HOST", "https_proxy"} <= names
     assert {"SSH_CLIENT", "SSH_CONNECTION"} <= names, "bash uses them to detect sshd"
     assert (await lab.run("pwd")).out.strip() == (await lab.run("echo $HOME")).out.strip()
+    shared = (await lab.run("echo $PIP_CACHE_DIR $UV_CACHE_DIR")).out.split()
+    downloads = ImageStore().downloads
+    assert shared == [str(downloads), str(downloads / "uv")], "once for all machines"
 
 
 async def test_detached_program_survives_connection_but_not_shutdown(

@@ -198,6 +198,7 @@ class SharedEnvironment:
             **dict(self.index_variables),
             "PIP_CONFIG_FILE": str(self.pip_settings),
             "PIP_CACHE_DIR": str(self.downloads),
+            "UV_CACHE_DIR": str(self.downloads / "uv"),
             "PIP_CERT": str(self.certificates),
             "SSL_CERT_DIR": str(self.certificate_folder),
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
