@@ -16,7 +16,6 @@ from tests.docs.page_blocks import NEEDS, ROOT, Block, blocks, matches_output, p
 from tests.docs.shell_session import Session
 from tests.support.command_lines import parse
 from tests.support.forked_cli import forked_tpuctl
-from tests.support.prerequisites import require_python
 from tpuctl.local_cloud import server_process
 
 pytestmark = pytest.mark.long
@@ -97,7 +96,6 @@ def test_skipped_blocks_have_reason(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     """A new local cloud with the project that pages mention."""
-    require_python("3.10")
     home = tmp_path / "local"
     cloud = server_process.start(home, pace="instant")
     server_process.request(cloud, "POST", "/v3/projects", {"projectId": NEW_PROJECT})

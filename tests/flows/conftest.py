@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.support.forked_cli import run_tpuctl
-from tests.support.prerequisites import require_python
 from tests.support.projects import Project, enable_apis, numbers, serving, use_cloud
 from tpuctl.api import Tpuctl
 from tpuctl.flows.stack import permissions
@@ -22,7 +21,6 @@ from tpuctl.model.events import Event
 def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_process.LocalCloud]:
     """A running local cloud with pace `instant`. Its machines have the Python of base runtimes:
     with another, each log would start with a note."""
-    require_python("3.10")
     home = tmp_path_factory.mktemp("cloud") / "local"
     patch = pytest.MonkeyPatch()
     patch.setenv("TPUCTL_LOCAL_HOME", str(home))

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import platform
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -262,6 +263,51 @@ async def test_cancelled_download_ends_at_once(
     mirror.fault = ""
     stored = await ensure_tools(installation, store, lambda event: None)
     assert python_of(stored).sha256 == mirror.sha256(python_of(stored).version)
+
+
+UPLOAD = """
+import asyncio, sys
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.flows.packages.tools import ensure_tools
+from tpuctl.model.jobs.installation import Installation
+
+class Reporting(ObjectStore):
+    async def put_file(self, name, path, *, progress, **options):
+        def report(done, total):
+            print(done, total, flush=True)
+            progress(done, total)
+        return await super().put_file(name, path, progress=report, **options)
+
+url, token, bucket = sys.argv[1:]
+client = Cloud(Endpoint("local", url, token), "local-project").client("storage")
+installation = Installation.model_validate_json(sys.stdin.read())
+asyncio.run(ensure_tools(installation, Reporting(client, bucket), lambda event: None))
+"""
+
+
+@pytest.mark.parametrize("reports", [1, 2, 5])
+async def test_killed_upload_leaves_nothing_half(
+    null_cloud: LocalCloud, store: ObjectStore, installation: Installation, reports: int
+) -> None:
+    """At these numbers of progress reports; the next command continues."""
+    arguments = [sys.executable, "-c", UPLOAD, null_cloud.url, null_cloud.token, store.name]
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(installation.model_dump_json())
+        process.stdin.close()
+        for _ in range(reports):
+            assert process.stdout.readline(), "it ended before"
+        process.kill()
+    for entry in await store.list(f"{TOOLS}/"):
+        content = await store.get_bytes(entry.name, max_bytes=1 << 30)
+        assert hashlib.sha256(content).hexdigest() in entry.name
+    stored = await ensure_tools(installation, store, lambda event: None)
+    assert len(await store.list(f"{TOOLS}/")) == len(stored.tools) == 2
 
 
 async def test_machines_without_internet_are_not_created_for_what_nobody_has(

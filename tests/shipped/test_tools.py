@@ -278,3 +278,17 @@ def test_kill_at_any_time_leaves_nothing_half(
     assert machine.evaluate(environment, code) == version
     leftovers = (machine.home / ".tpuctl").rglob("*.download")
     assert not list(leftovers)
+
+
+def test_kill_amid_download_leaves_nothing_half(
+    machine: Machine, mirror: PythonMirror, version: str
+) -> None:
+    mirror.fault, mirror.fault_after = "hang", 1_000_000
+    with machine.begin(machine.folder, **machine.install) as process:
+        assert mirror.is_hanging.wait(60)
+        os.killpg(process.pid, signal.SIGKILL)
+    mirror.fault = ""
+    mirror.is_hanging.clear()
+    environment = machine.create_environment()
+    assert machine.evaluate(environment, SAY).split()[0] == version
+    assert not list((machine.home / ".tpuctl").rglob("*.download"))

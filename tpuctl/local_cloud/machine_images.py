@@ -78,7 +78,7 @@ class ImageStore:
 
     @property
     def downloads(self) -> Path:
-        """pip's cache, shared by all machines."""
+        """pip's cache and, in it, uv's; shared by all machines."""
         return self.cache / "pip"
 
     def images(self) -> list[Path]:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.support.machine_specs import worker_spec
-from tests.support.prerequisites import require_python
 from tpuctl.catalog import runtimes
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.local_cloud.cache import cache_items
@@ -120,7 +119,6 @@ async def test_node_deleted_during_image_build_does_not_boot(make_lab: Any, tmp_
 async def test_runtime_without_image_of_its_own_boots_another(
     lab: Any, runtime: str, text: str
 ) -> None:
-    require_python("3.10")
     spec = worker_spec((await lab.host.reserve([f"{NODE}/workers/0"]))[0], zone="z")
     choice = lab.host._choose(replace(spec, runtime_version=runtime))
     assert text in choice.note
