@@ -26,7 +26,9 @@ def local_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[server_pro
     patch.setenv("TPUCTL_LOCAL_HOME", str(home))
     patch.setenv("TPUCTL_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
     patch.setenv("TPUCTL_CLOUD", "local")
-    cloud = server_process.start(home, pace="instant")
+    with patch.context() as of_server:
+        of_server.setenv("TPUCTL_LOCAL_NOTES", "off")
+        cloud = server_process.start(home, pace="instant")
     enable_apis(cloud)
     yield cloud
     server_process.stop(home)

@@ -154,6 +154,17 @@ def assert_note_is_reported(run: Run, note: str) -> None:
     assert log[-1] == f"hello from {current().version}"
 
 
+def test_logs_without_the_note(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `test_up_status_and_log_report_nearest_python`, but of its lines just that of `up`."""
+    monkeypatch.setenv("TPUCTL_IMAGE_CACHE", str(lone_image_cache()))
+    monkeypatch.setenv("TPUCTL_LOCAL_NOTES", "off")
+    (work / "tpuctl.yaml").write_text(PLAIN_STACK)
+    for run in commands(tmp_path):
+        assert "instead of 3.10" in run("up", "--yes").stderr
+        job = run("run", "hello.py", "--no-check")
+        assert job.stdout == f"hello from {current().version}\n", job.stderr
+
+
 def test_up_without_suitable_python_suggests_installation(run: Run, tmp_path: Path) -> None:
     up = run("up", "--yes")
     assert up.returncode == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +21,7 @@ from tpuctl.local_cloud.machine_images import image_interpreter, site_packages
 from tpuctl.local_cloud.trust import CERTIFICATE_VARIABLES, GCSFS_SETTINGS, local_hosts
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
+NOTES_SETTING = "TPUCTL_LOCAL_NOTES"  # "off" leaves the note out of jobs' logs
 NOTE_VARIABLE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/supervision/attempt.py
 ROOT = "root"  # the user name of startup scripts and sudo
 
@@ -174,6 +176,7 @@ class SharedEnvironment:
 
         `note` is printed at the start of jobs, if not empty.
         """
+        has_note = note and os.environ.get(NOTES_SETTING) != "off"
         home = str(folder.home(user))
         address = spec.endpoint.address
         local = [*local_hosts(), *sorted({endpoint.address for endpoint in spec.endpoints})]
@@ -191,7 +194,7 @@ class SharedEnvironment:
             # gRPC matches no_proxy by suffix, without networks, and would use the proxy for TPU
             # nodes: this matches every numeric address.
             "no_grpc_proxy": ",".join(["localhost", *"0123456789"]),
-            **({NOTE_VARIABLE: note} if note else {}),
+            **({NOTE_VARIABLE: note} if has_note else {}),
             **(_tpu_variables(spec, folder, self.device_limit()) if spec.has_chips else {}),
             # Modules are compiled when they are imported, not all thousands of a library's.
             "PIP_COMPILE": "0",
