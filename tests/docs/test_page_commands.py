@@ -94,8 +94,10 @@ def test_skipped_blocks_have_reason(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Path]:
-    """A new local cloud with the project that pages mention."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A new local cloud with the project that pages mention. Logs do not begin with a note where
+    this computer lacks the Python of an image."""
+    monkeypatch.setenv("TPUCTL_LOCAL_NOTES", "off")
     home = tmp_path / "local"
     cloud = server_process.start(home, pace="instant")
     server_process.request(cloud, "POST", "/v3/projects", {"projectId": NEW_PROJECT})
