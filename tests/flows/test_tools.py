@@ -174,7 +174,11 @@ async def test_what_cannot_be_downloaded_is_left_to_a_machine(
     assert stored.uv is not None
     assert stored.uv.sha256 is not None
     text = warning_of(events)
-    assert f"Python {python_of(installation).version}: Failed to install" in text
+    python = f"Python {python_of(installation).version}"
+    (result,) = (event.because for event in events if isinstance(event, StepFinished))
+    assert result.startswith("uv ")
+    assert result.endswith(f"; {python} not downloaded")
+    assert f"{python}: Failed to install" in text
     assert reason in text
     assert "One of the machines downloads it instead" in text
     assert "\n    export UV_PYTHON_INSTALL_MIRROR=URL" in text

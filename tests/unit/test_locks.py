@@ -679,6 +679,7 @@ def test_locks_of_other_tools_name_the_command_that_exports_them(
         hint = error.diagnostics[0].hint
         assert f"\n    {command}" in hint
         assert "\n    job: {requirements: null}" in hint
+        assert ("\n    job: {python: '3.12'}" in hint) == (text == CONDA)
     assert read(tmp_path, requirements=None) == Installation()
     (tmp_path / "pyproject.toml").write_text(POETRY)
     if name.endswith("environment.yml"):  # no lock: the project says what it needs

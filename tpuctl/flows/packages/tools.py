@@ -163,7 +163,10 @@ class _Transfer:
             if failure is not None and not stored:
                 raise ToolUnavailable("Not downloaded", self.problems[tools[-1]]) from failure
             where = f" to gs://{self._store.name}" if texts else "nothing yet"
-            progress.result = ", ".join(texts) + where
+            missing = [tool_name(tool) for tool in tools if tool in self.problems]
+            progress.result = "; ".join(
+                (", ".join(texts) + where, *(f"{name} not downloaded" for name in missing))
+            )
         return stored, large
 
     async def _store_tool(

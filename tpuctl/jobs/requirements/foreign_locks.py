@@ -38,6 +38,7 @@ FOREIGN_FILES = {
     **dict.fromkeys(("environment.yml", "environment.yaml", "conda.yml", "conda.yaml"), CONDA),
 }
 DEPENDENCIES = re.compile(r"(?m)^dependencies:\s*(?:\[\s*[^\]\s]|(?:#.*)?\n(?:\s*#.*\n)*\s*-\s)")
+CONDA_PYTHON = re.compile(r"(?m)^\s*-\s*python\s*=+\s*(3\.\d+(?:\.\d+)?)")
 
 
 def refuse_foreign(folder: Path, *, is_alone: bool) -> None:
@@ -47,7 +48,8 @@ def refuse_foreign(folder: Path, *, is_alone: bool) -> None:
         path = folder / name
         if not is_file(path) or not (foreign.is_lock or is_alone):
             continue
-        if not foreign.is_lock and not DEPENDENCIES.search(path.read_text("utf-8", "replace")):
+        text = path.read_text("utf-8", "replace")
+        if not foreign.is_lock and not DEPENDENCIES.search(text):
             continue
         if is_alone:
             reason = "it is not read, and nothing else says what the job installs"
@@ -61,10 +63,14 @@ def refuse_foreign(folder: Path, *, is_alone: bool) -> None:
                 "Or set that the job installs the newest versions that the project allows:\n"
                 "    job: {requirements: pyproject.toml}"
             )
+        exported = foreign.export
+        if foreign is CONDA and (python := CONDA_PYTHON.search(text)):
+            exported += "\nand ask for its Python, which the export leaves out:"
+            exported += f"\n    job: {{python: '{python[1]}'}}"
         where = "in that environment" if foreign.export.startswith("conda") else "in its folder"
         raise Refused(
             "Dependencies of another tool",
             f"{name} is {foreign.tool}'s: {reason}",
             where=f"{path}:1",
-            hint=f"Export it with {foreign.tool}, {where}:\n    {foreign.export}\n{otherwise}",
+            hint=f"Export it with {foreign.tool}, {where}:\n    {exported}\n{otherwise}",
         )
