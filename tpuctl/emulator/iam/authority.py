@@ -102,6 +102,14 @@ class Authority:
                 return True
         return False
 
+    def bound(self, email: str, permission: str, bindings: Iterable[Mapping[str, Any]]) -> bool:
+        """Whether unconditional bindings that are no policy's grant a caller a permission."""
+        return any(
+            permission in self._permissions(binding["role"])
+            and any(self._is_member(email, member) for member in binding["members"])
+            for binding in bindings
+        )
+
     def is_unrestricted(self, email: str) -> bool:
         """Whether a caller may do everything."""
         self._refresh()

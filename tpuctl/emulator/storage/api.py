@@ -7,6 +7,13 @@ from tpuctl.emulator.wire.google_api import GoogleApi
 
 # Reading and changing policies and metadata requires the widest scope.
 _FULL_CONTROL = (
+    *(
+        f"storage.{kind}.{verb}"
+        for kind in (
+            *("bucketAccessControls", "defaultObjectAccessControls", "objectAccessControls"),
+        )
+        for verb in ("delete", "get", "insert", "list", "patch", "update")
+    ),
     "storage.buckets.getIamPolicy",
     "storage.buckets.patch",
     "storage.buckets.setIamPolicy",
@@ -14,7 +21,10 @@ _FULL_CONTROL = (
     "storage.objects.patch",
     "storage.objects.restore",
     "storage.objects.update",
+    "storage.projects.hmacKeys.create",
+    "storage.projects.hmacKeys.update",
 )
+_READ_KEYS = ("devstorage.full_control", "devstorage.read_only", "cloud-platform.read-only")
 
 
 _ACCESS = ApiAccess(
@@ -23,7 +33,10 @@ _ACCESS = ApiAccess(
     methods=("storage.",),
     scopes=("devstorage.full_control", "devstorage.read_write"),
     read_scopes=("devstorage.read_only", "cloud-platform.read-only"),
-    method_scopes=dict.fromkeys(_FULL_CONTROL, ("devstorage.full_control",)),
+    method_scopes={
+        **dict.fromkeys(_FULL_CONTROL, ("devstorage.full_control",)),
+        **{f"storage.projects.hmacKeys.{verb}": _READ_KEYS for verb in ("get", "list")},
+    },
 )
 
 API = GoogleApi(

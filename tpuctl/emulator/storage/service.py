@@ -13,6 +13,10 @@ from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid, unimplemented
 from tpuctl.emulator.storage.buckets.buckets import Buckets
+from tpuctl.emulator.storage.buckets.hmac_keys import HmacKeys
+from tpuctl.emulator.storage.buckets.managed_folders import ManagedFolders
+from tpuctl.emulator.storage.buckets.notifications import Notifications
+from tpuctl.emulator.storage.objects.access_controls import access_control_methods
 from tpuctl.emulator.storage.objects.copies import Copies
 from tpuctl.emulator.storage.objects.object_lists import ObjectLists
 from tpuctl.emulator.storage.objects.objects import Objects
@@ -41,6 +45,7 @@ from tpuctl.emulator.wire.routes import NoSuchPath
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body
+_CONFIGS = "notificationConfigs"
 _ETAGS = ("If-Match", "If-None-Match")
 
 
@@ -55,6 +60,9 @@ class StorageService(Service):
         lists = ObjectLists(registry.store, buckets, self._objects)
         self._uploads = Uploads(registry.store, self._objects)
         self._parts = MultipartUploads(registry.home, registry.store, self._objects, self._uploads)
+        folders = ManagedFolders(registry.store, buckets)
+        notifications = Notifications(registry.store, buckets)
+        keys = HmacKeys(registry.store, registry.projects)
         xml_buckets = XmlBuckets(buckets, lists)
         self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._track)
         objects = self._objects
@@ -77,7 +85,15 @@ class StorageService(Service):
                 buckets.lock_retention,
             ),
             ("GET", "b/*/storageLayout"): ("buckets.getStorageLayout", buckets.storage_layout),
-            ("GET", "b/*/managedFolders"): ("managedFolders.list", _list_managed_folders),
+            ("POST", "b/*/restore"): ("buckets.restore", buckets.restore),
+            ("GET", "b/*/managedFolders"): ("managedFolders.list", folders.list_all),
+            ("POST", "b/*/managedFolders"): ("managedFolders.insert", folders.insert),
+            ("GET", "b/*/managedFolders/*"): ("managedFolders.get", folders.get),
+            ("DELETE", "b/*/managedFolders/*"): ("managedFolders.delete", folders.delete),
+            ("GET", f"b/*/{_CONFIGS}"): ("notifications.list", notifications.list_all),
+            ("POST", f"b/*/{_CONFIGS}"): ("notifications.insert", notifications.insert),
+            ("GET", f"b/*/{_CONFIGS}/*"): ("notifications.get", notifications.get),
+            ("DELETE", f"b/*/{_CONFIGS}/*"): ("notifications.delete", notifications.delete),
             ("GET", "b/*/o"): ("objects.list", lists.list_all),
             ("POST", "b/*/o"): ("objects.insert", _reject_upload),
             ("GET", "b/*/o/*"): ("objects.get", objects.get),
@@ -89,11 +105,20 @@ class StorageService(Service):
             ("POST", "b/*/o/*/copyTo/b/*/o/*"): ("objects.copy", copies.copy),
             ("POST", "b/*/o/*/moveTo/o/*"): ("objects.move", copies.move),
             ("POST", "b/*/o/*/restore"): ("objects.restore", copies.restore),
+            ("POST", "projects/*/hmacKeys"): ("projects.hmacKeys.create", keys.create),
+            ("GET", "projects/*/hmacKeys"): ("projects.hmacKeys.list", keys.list_all),
+            ("GET", "projects/*/hmacKeys/*"): ("projects.hmacKeys.get", keys.get),
+            ("PUT", "projects/*/hmacKeys/*"): ("projects.hmacKeys.update", keys.update),
+            ("DELETE", "projects/*/hmacKeys/*"): ("projects.hmacKeys.delete", keys.delete),
             ("GET", "projects/*/serviceAccount"): (
                 "projects.serviceAccount.get",
                 buckets.service_account,
             ),
+            **access_control_methods(buckets, objects),
         }
+        registry.guard.object_allows = lambda email, permission, bucket, name: (
+            registry.authority.bound(email, permission, objects.granted(bucket, name))
+        )
 
     def handler(self, service: str) -> None:
         """None: it serves only HTTP, by `handle`."""
@@ -261,10 +286,6 @@ class StorageService(Service):
         return await self._xml.handle(request, bucket, rest)
 
 
-def _list_managed_folders(call: Call) -> Answer:
-    return Answer({"kind": "storage#managedFolders"})
-
-
 def _reject_upload(call: Call) -> Answer:
     """Measured: fsouza/fake-gcs-server#1251 and google/google-api-javascript-client#200."""
     if not call.query.get("uploadType"):
@@ -283,9 +304,11 @@ def _reject_upload(call: Call) -> Answer:
 
 def _shape(parts: list[str]) -> str:
     """The path pattern: names, which are every second segment, are replaced by *."""
-    if parts[:1] == ["projects"]:
-        return "/".join("*" if index == 1 else part for index, part in enumerate(parts))
-    name_positions = (1, 3, 6, 8) if parts[2:3] == ["o"] else (1,)
+    name_positions: tuple[int, ...] = (1, 3, 6, 8) if parts[2:3] == ["o"] else (1, 3)
+    if parts[4:5] == ["acl"]:
+        name_positions = (1, 3, 5)
+    if parts[2:3] == ["iam"]:
+        name_positions = (1,)
     return "/".join("*" if index in name_positions else part for index, part in enumerate(parts))
 
 

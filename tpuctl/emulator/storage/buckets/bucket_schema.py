@@ -26,17 +26,33 @@ _CONDITION = {
     "matchesSuffix": [str],
 }
 _ACTION = {"storageClass": str, "type": str}
+# Which encryption new objects may have, by the names of its fields.
+ENFORCEMENTS = tuple(
+    f"{kind}EncryptionEnforcementConfig"
+    for kind in ("customerManaged", "customerSupplied", "googleManaged")
+)
 _SCHEMA: Mapping[str, Any] = {
     "autoclass": {"enabled": bool, "terminalStorageClass": str},
     "billing": {"requesterPays": bool},
     "cors": [{"maxAgeSeconds": int, "method": [str], "origin": [str], "responseHeader": [str]}],
     "customPlacementConfig": {"dataLocations": [str]},
     "defaultEventBasedHold": bool,
-    "encryption": {"defaultKmsKeyName": str},
+    "encryption": {
+        "defaultKmsKeyName": str,
+        **{kind: {"restrictionMode": str} for kind in ENFORCEMENTS},
+    },
+    "hierarchicalNamespace": {"enabled": bool},
     "iamConfiguration": {
         "bucketPolicyOnly": {"enabled": bool},
         "publicAccessPrevention": str,
         "uniformBucketLevelAccess": {"enabled": bool},
+    },
+    "ipFilter": {
+        "allowAllServiceAgentAccess": bool,
+        "allowCrossOrgVpcs": bool,
+        "mode": str,
+        "publicNetworkSource": {"allowedIpCidrRanges": [str]},
+        "vpcNetworkSources": [{"allowedIpCidrRanges": [str], "network": str}],
     },
     "labels": {"*": str},
     "lifecycle": {"rule": [{"action": _ACTION, "condition": _CONDITION}]},
@@ -57,16 +73,22 @@ OUTPUT_ONLY = (
     *("metageneration", "objectRetention", "owner", "projectNumber", "satisfiesPZI"),
     *("satisfiesPZS", "selfLink", "softDeleteTime", "timeCreated", "updated"),
 )
-# All of these: clients send both kinds back with an update.
+# All of these but what is refused when it is on, the namespace and the filter: clients send both
+# kinds back with an update.
 BUCKET_FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(OUTPUT_ONLY),
-    **_SCHEMA,
+    **{key: kind for key, kind in _SCHEMA.items() if key != "hierarchicalNamespace"},
     "autoclass": {
         **_SCHEMA["autoclass"],
         **dict.fromkeys(("terminalStorageClassUpdateTime", "toggleTime")),
     },
+    "encryption": {
+        **_SCHEMA["encryption"],
+        **dict.fromkeys(ENFORCEMENTS, dict.fromkeys(("effectiveTime", "restrictionMode"))),
+    },
     "iamConfiguration": dict.fromkeys(_SCHEMA["iamConfiguration"]),
     "retentionPolicy": dict.fromkeys(("effectiveTime", "isLocked", "retentionPeriod")),
+    "ipFilter": {key: kind for key, kind in _SCHEMA["ipFilter"].items() if key != "mode"},
     "softDeletePolicy": dict.fromkeys(("effectiveTime", "retentionDurationSeconds")),
 }
 

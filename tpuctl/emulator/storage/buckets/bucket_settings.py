@@ -13,6 +13,7 @@ from typing import Any
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import now_text, time_text
+from tpuctl.emulator.storage.buckets.bucket_schema import ENFORCEMENTS
 
 Bucket = dict[str, Any]
 
@@ -31,6 +32,8 @@ STORAGE_CLASSES = (
     "REGIONAL",
     "DURABLE_REDUCED_AVAILABILITY",
 )
+FULLY_RESTRICTED = "FullyRestricted"
+_RESTRICTION_MODES = ("NotRestricted", FULLY_RESTRICTED)
 _DAY = 24 * 3600
 _DEFAULT_SOFT_DELETE = 7 * _DAY  # also the minimum unless it is off
 _MAX_SOFT_DELETE = 90 * _DAY
@@ -124,9 +127,37 @@ def fill_defaults(bucket: Bucket, before: Bucket | None = None) -> None:
     _fill_autoclass(bucket, (before or {}).get("autoclass") or {})
     _fill_soft_delete(bucket, (before or {}).get("softDeletePolicy"))
     _fill_retention(bucket, (before or {}).get("retentionPolicy"))
+    _fill_enforcement(bucket, (before or {}).get("encryption") or {})
+    mode = (bucket.get("ipFilter") or {}).get("mode", "Disabled")
+    if mode != "Disabled":  # "Enabled" is refused by name: all requests come from this computer
+        raise invalid(f"Invalid argument: ipFilter.mode {mode}")
     versioning = bucket.get("versioning", {})
     if not isinstance(versioning, dict) or not isinstance(versioning.get("enabled", False), bool):
         raise invalid("Invalid argument: versioning")
+
+
+def _fill_enforcement(bucket: Bucket, before: dict[str, Any]) -> None:
+    """Which encryption new objects may have: cloud.google.com/storage/docs/encryption/enforce."""
+    encryption = bucket.get("encryption")
+    if not encryption:
+        bucket.pop("encryption", None)
+        return
+    for kind in ENFORCEMENTS:
+        config = encryption.get(kind)
+        if not config:
+            encryption.pop(kind, None)
+            continue
+        mode, former = config.get("restrictionMode"), before.get(kind) or {}
+        if mode not in _RESTRICTION_MODES:
+            raise invalid(f"Invalid argument: {kind}.restrictionMode {mode}")
+        config.pop("effectiveTime", None)
+        if mode == FULLY_RESTRICTED:  # so Google's client expects it
+            is_same = former.get("restrictionMode") == mode
+            config["effectiveTime"] = former["effectiveTime"] if is_same else now_text()
+    if all(
+        encryption.get(kind, {}).get("restrictionMode") == FULLY_RESTRICTED for kind in ENFORCEMENTS
+    ):
+        raise invalid("At least one encryption type must be allowed on the bucket.")
 
 
 def _check_labels(labels: Any) -> None:

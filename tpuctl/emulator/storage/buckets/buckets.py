@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tpuctl.emulator.iam.policies import Policies
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.projects import Project, now_text
+from tpuctl.emulator.state.projects import Project, now_text, time_text
+from tpuctl.emulator.storage.buckets.access_entries import (
+    DEFAULT_OBJECT_LIST,
+    Entry,
+    bindings,
+    described,
+    listed,
+    requested_entries,
+    team_entries,
+    unlisted,
+)
 from tpuctl.emulator.storage.buckets.bucket_schema import OUTPUT_ONLY, parse_bucket
 from tpuctl.emulator.storage.buckets.bucket_settings import (
     Bucket,
     apply_changes,
     fill_defaults,
     merge,
+    soft_delete_seconds,
 )
 from tpuctl.emulator.storage.buckets.encryption import check_kms_key
 from tpuctl.emulator.storage.requests.primitives import (
@@ -35,6 +47,9 @@ from tpuctl.local_cloud.defaults import DEFAULT_PROJECT
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PUBLIC = {"allUsers", "allAuthenticatedUsers"}
+_DELETED = "deleted-bucket"  # in the store, by BUCKET/GENERATION: what can be restored
+# Kinds in the store of what belongs to a bucket, by BUCKET/…
+_PARTS = ("bucket-notification", "managed-folder")
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -45,6 +60,7 @@ class Buckets:
         self._registry = registry
         self._store = registry.store
         self._policies = Policies(registry.store)
+        self.object_entries: Callable[[Bucket], list[Entry]] = lambda resource: []
         self.on_delete: Callable[[str], None] = lambda name: None
 
     def load(self, name: str) -> Bucket:
@@ -54,10 +70,7 @@ class Buckets:
         return bucket
 
     def add_access_controls(self, value: dict[str, Any]) -> None:
-        """Add the lists of the objects in an answer, unless their bucket has uniform access.
-
-        Who uploaded an object, and so owns it, is not recorded.
-        """
+        """Add the lists of the objects in an answer, unless their bucket has uniform access."""
         for resource in (value, value.get("resource"), *value.get("items", ())):
             if not resource or resource.get("kind") != "storage#object":
                 continue
@@ -75,8 +88,38 @@ class Buckets:
                     "etag": resource["etag"],
                     **entry,
                 }
-                for entry in _team_entries(bucket["projectNumber"])
+                for entry in map(described, self.object_entries(resource))
             ]
+
+    def entries(self, bucket: Bucket) -> list[Entry]:
+        """The bucket's access control list."""
+        policy = self._policies.get(self._key(bucket))
+        return listed(policy["bindings"], bucket["projectNumber"])
+
+    def set_entries(self, bucket: Bucket, entries: Sequence[Entry]) -> Bucket:
+        """Change the policy to what a list says; returns the changed bucket."""
+        number = bucket["projectNumber"]
+        project = self._find_project(number)["id"]
+        granted = [
+            {**binding, "members": [re.sub(rf":{number}$", f":{project}", binding["members"][0])]}
+            for binding in bindings(entries, "Bucket")
+        ]
+        policy = self._policies.get(self._key(bucket))["bindings"]
+        changed = _with_change_marks(bucket)
+        with self._store.transaction():
+            new_policy = {"bindings": [*unlisted(policy, number), *granted]}
+            self._policies.set(self._key(bucket), new_policy, condition_not_met())
+            self._store.put_json("bucket", bucket["name"], changed)
+        return changed
+
+    def default_entries(self, bucket: Bucket) -> list[Entry]:
+        """The list that new objects get."""
+        default: list[Entry] | None = bucket.get(DEFAULT_OBJECT_LIST)
+        return team_entries(bucket["projectNumber"]) if default is None else default
+
+    def set_default_entries(self, bucket: Bucket, entries: Sequence[Entry]) -> None:
+        changed = _with_change_marks({**bucket, DEFAULT_OBJECT_LIST: list(entries)})
+        self._store.put_json("bucket", bucket["name"], changed)
 
     def check_user_project(self, name: str, query: Mapping[str, list[str]]) -> None:
         """Raise unless the current caller may bill a request to an existing bucket as it asks."""
@@ -95,8 +138,8 @@ class Buckets:
             "kind": "storage#bucket",
             "selfLink": f"{API}/b/{bucket['name']}",
             "etag": etag_of(metageneration),
-            **bucket,
-            **(_access_controls(bucket) if call.param("projection") == "full" else {}),
+            **{key: value for key, value in bucket.items() if not key.startswith("_")},
+            **(self._access_controls(bucket) if call.param("projection") == "full" else {}),
         }
 
     # Methods.
@@ -139,8 +182,35 @@ class Buckets:
         if call.flag("enableObjectRetention"):
             self.require("storage.buckets.enableObjectRetention", str(project["id"]), "")
             bucket["objectRetention"] = {"mode": "Enabled"}
+        requested = self._requested_lists(bucket, call)
         self._store.put_json("bucket", name, bucket)
-        return Answer(self.show(bucket, call))
+        return Answer(self.show(self._with_lists(bucket, *requested), call))
+
+    def _requested_lists(self, bucket: Bucket, call: Call) -> tuple[list[Entry] | None, ...]:
+        """The bucket's list and that of new objects, as far as a request has them."""
+        resource = call.json()
+        return (
+            requested_entries(bucket, "Bucket", resource.get("acl"), call.param("predefinedAcl")),
+            requested_entries(
+                bucket,
+                "Object",
+                resource.get("defaultObjectAcl"),
+                call.param("predefinedDefaultObjectAcl"),
+            ),
+        )
+
+    def _with_lists(
+        self, bucket: Bucket, entries: list[Entry] | None, default: list[Entry] | None
+    ) -> Bucket:
+        """The saved bucket with these lists."""
+        if default is not None and default != self.default_entries(bucket):
+            bucket = {**bucket, DEFAULT_OBJECT_LIST: default}
+            self._store.put_json("bucket", bucket["name"], bucket)
+        if entries is not None and entries != self.entries(bucket):
+            metageneration = bucket["metageneration"]
+            bucket = {**self.set_entries(bucket, entries), "metageneration": metageneration}
+            self._store.put_json("bucket", bucket["name"], bucket)
+        return bucket
 
     def _check_location(self, project: Project, location: str) -> None:
         """The error: GoogleCloudDataproc/spark-bigquery-connector#231."""
@@ -155,6 +225,8 @@ class Buckets:
             )
 
     def get(self, call: Call) -> Answer:
+        if call.flag("softDeleted"):
+            return Answer(self.show(self._load_deleted(call, "storage.buckets.get"), call))
         bucket = self.load(call.parts[1])
         check_conditions(call.query, _state(bucket), etag=_etag(bucket))
         return Answer(self.show(bucket, call))
@@ -164,7 +236,11 @@ class Buckets:
         prefix = call.param("prefix")
         rows = [
             bucket
-            for bucket in self._store.list_json("bucket", prefix)
+            for bucket in (
+                self._deleted(prefix)
+                if call.flag("softDeleted")
+                else self._store.list_json("bucket", prefix)
+            )
             if bucket["projectNumber"] == str(project["number"])
         ]
         count = call.number("maxResults", 1000)
@@ -194,12 +270,64 @@ class Buckets:
             raise ApiError(
                 "ABORTED", "The bucket you tried to delete is not empty.", reason="conflict"
             )
+        seconds, now = soft_delete_seconds(bucket), datetime.now(UTC)
         with self._store.transaction():
             self._store.delete("bucket", name)
+            for kind in _PARTS:
+                for key, _ in self._store.items(kind, f"{name}/"):
+                    self._store.delete(kind, key)
+            if seconds:
+                policy = self._policies.get(f"buckets/{name}")
+                times = {
+                    "softDeleteTime": time_text(now),
+                    "hardDeleteTime": time_text(now + timedelta(seconds=seconds)),
+                }
+                deleted = {"bucket": {**bucket, **times}, "policy": policy}
+                self._store.put_json(_DELETED, f"{name}/{bucket['generation']}", deleted)
             self._policies.delete(f"buckets/{name}")
             self._store.run("DELETE FROM uploads WHERE bucket=?", name)
         self.on_delete(name)
         return Answer(None, 204)
+
+    def restore(self, call: Call) -> Answer:
+        """What belonged to the bucket besides its settings and policy is gone."""
+        name = call.parts[1]
+        bucket = self._load_deleted(call, "storage.buckets.restore")
+        if self._store.get("bucket", name) is not None:
+            raise _name_taken(is_own=True)
+        key = f"{name}/{bucket['generation']}"
+        policy = (self._store.get_json(_DELETED, key) or {})["policy"]
+        times = ("softDeleteTime", "hardDeleteTime")
+        restored = {field: value for field, value in bucket.items() if field not in times}
+        restored = _with_change_marks(restored)
+        with self._store.transaction():
+            self._store.delete(_DELETED, key)
+            self._store.put_json("bucket", name, restored)
+            self._store.put_json("policy", f"buckets/{name}", policy)
+        return Answer(self.show(restored, call))
+
+    def _deleted(self, prefix: str) -> list[Bucket]:
+        """The buckets that can still be restored, by name."""
+        now = datetime.now(UTC)
+        buckets: list[Bucket] = []
+        for key, _ in self._store.items(_DELETED, prefix):
+            bucket = (self._store.get_json(_DELETED, key) or {})["bucket"]
+            if datetime.fromisoformat(bucket["hardDeleteTime"]) > now:
+                buckets.append(bucket)
+            else:
+                self._store.delete(_DELETED, key)
+        return buckets
+
+    def _load_deleted(self, call: Call, permission: str) -> Bucket:
+        generation = call.param("generation")
+        if not generation:
+            where = ("parameter", "generation")
+            raise invalid("Required parameter: generation", reason="required", location=where)
+        for bucket in self._deleted(f"{call.parts[1]}/"):
+            if bucket["generation"] == generation:
+                self._registry.guard.require_in_project(permission, bucket["projectNumber"])
+                return bucket
+        raise missing(NO_SUCH_BUCKET)
 
     def lock_retention(self, call: Call) -> Answer:
         """Irreversible. kmoneil/zig-gcp measured the errors (src/storage/fake_buckets.zig)."""
@@ -222,7 +350,9 @@ class Buckets:
                 "bucket": bucket["name"],
                 "location": bucket["location"],
                 "locationType": bucket["locationType"],
-                "hierarchicalNamespace": {"enabled": False},
+                "hierarchicalNamespace": {
+                    "enabled": bool((bucket.get("hierarchicalNamespace") or {}).get("enabled"))
+                },
             }
         )
 
@@ -271,14 +401,41 @@ class Buckets:
         location = changes.pop("location", None)
         if location is not None and str(location).upper() != bucket["location"]:
             raise invalid("The bucket's location cannot be changed.")
-        if not changes and not replace:
+        requested = self._requested_lists(bucket, call)
+        if not changes and not replace and not any(each is not None for each in requested):
             return Answer(self.show(bucket, call))  # measured: nothing changes
-        unchanged = ("location", "name", "storageClass", "iamConfiguration", *OUTPUT_ONLY)
+        unchanged = (
+            *("location", "name", "storageClass", "iamConfiguration", *OUTPUT_ONLY),
+            DEFAULT_OBJECT_LIST,
+        )
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
         changed = _with_change_marks(apply_changes(bucket, changes, base=base))
         check_kms_key((changed.get("encryption") or {}).get("defaultKmsKeyName") or "", changed)
         self._store.put_json("bucket", bucket["name"], changed)
-        return Answer(self.show(changed, call))
+        return Answer(self.show(self._with_lists(changed, *requested), call))
+
+    def _access_controls(self, bucket: Bucket) -> dict[str, Any]:
+        """The lists of a bucket without uniform access."""
+        if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+            return {}
+        number, name = bucket["projectNumber"], bucket["name"]
+        etag = {"etag": etag_of(int(bucket["metageneration"]))}
+        controls = []
+        for entry in self.entries(bucket):
+            entity = entry["entity"]
+            place = {
+                "id": f"{name}/{entity}",
+                "bucket": name,
+                "selfLink": f"{API}/b/{name}/acl/{entity}",
+            }
+            kind = {"kind": "storage#bucketAccessControl"}
+            controls.append({**kind, **place, **described(entry), **etag})
+        defaults = [
+            {"kind": "storage#objectAccessControl", **described(entry), **etag}
+            for entry in self.default_entries(bucket)
+        ]
+        owner = {"entity": f"project-owners-{number}"}
+        return {"acl": controls, "defaultObjectAcl": defaults, "owner": owner}
 
     def _project(self, call: Call) -> Project:
         """The project named in the query; clients in emulator mode name a placeholder."""
@@ -306,37 +463,6 @@ class Buckets:
             **policy,
             "etag": _etag(bucket),
         }
-
-
-def _access_controls(bucket: Bucket) -> dict[str, Any]:
-    """The lists of a bucket without uniform access, as new buckets have them."""
-    if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
-        return {}
-    number, name = bucket["projectNumber"], bucket["name"]
-    etag = etag_of(int(bucket["metageneration"]))
-    controls, defaults = [], []
-    for entry in _team_entries(number):
-        entity = entry["entity"]
-        place = {
-            "id": f"{name}/{entity}",
-            "bucket": name,
-            "selfLink": f"{API}/b/{name}/acl/{entity}",
-        }
-        controls.append({"kind": "storage#bucketAccessControl", **place, **entry, "etag": etag})
-        defaults.append({"kind": "storage#objectAccessControl", **entry, "etag": etag})
-    owner = {"entity": f"project-owners-{number}"}
-    return {"acl": controls, "defaultObjectAcl": defaults, "owner": owner}
-
-
-def _team_entries(number: str) -> list[dict[str, Any]]:
-    return [
-        {
-            "entity": f"project-{team}-{number}",
-            "role": role,
-            "projectTeam": {"projectNumber": number, "team": team},
-        }
-        for team, role in (("owners", "OWNER"), ("editors", "OWNER"), ("viewers", "READER"))
-    ]
 
 
 def _check_bindings(bucket: Bucket, bindings: Any) -> None:

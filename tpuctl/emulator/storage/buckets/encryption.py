@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError, invalid
-from tpuctl.emulator.storage.buckets.bucket_settings import Bucket
+from tpuctl.emulator.storage.buckets.bucket_settings import FULLY_RESTRICTED, Bucket
 
 FIELDS = ("customerEncryption", "kmsKeyName")  # of an object's body
 _TARGET = "x-goog-encryption-"
@@ -79,10 +79,27 @@ def encryption_fields(headers: Mapping[str, str], kms_key: str, bucket: Bucket) 
         text = "Cannot provide both a Cloud KMS key and a csk encoded encryption scheme."
         raise ApiError("ALREADY_EXISTS", text, reason="conflict")
     if digest:
+        _check_enforcement(bucket, "customerSupplied")
         return {"customerEncryption": {"encryptionAlgorithm": "AES256", "keySha256": digest}}
     check_kms_key(kms_key, bucket)
     kms_key = kms_key or (bucket.get("encryption") or {}).get("defaultKmsKeyName", "")
+    _check_enforcement(bucket, "customerManaged" if kms_key else "googleManaged")
     return {"kmsKeyName": f"{kms_key}/cryptoKeyVersions/1"} if kms_key else {}
+
+
+def _check_enforcement(bucket: Bucket, kind: str) -> None:
+    """Raise ApiError if new objects of a bucket must not have this kind of encryption.
+
+    The message is a guess.
+    """
+    config = (bucket.get("encryption") or {}).get(f"{kind}EncryptionEnforcementConfig") or {}
+    if config.get("restrictionMode") == FULLY_RESTRICTED:
+        raise ApiError(
+            "FAILED_PRECONDITION",
+            f"Bucket '{bucket['name']}' does not allow new objects with {kind} encryption.",
+            reason="conditionNotMet",
+            http=412,
+        )
 
 
 def check_kms_key(name: str, bucket: Bucket) -> None:

@@ -17,6 +17,7 @@ from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.buckets.encryption import FIELDS as ENCRYPTION
 from tpuctl.emulator.storage.buckets.encryption import SOURCE, key_hash, key_of, require_key
+from tpuctl.emulator.storage.objects.contexts import merged_contexts
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import (
     DEFAULT_TYPE,
@@ -61,7 +62,10 @@ class Copies:
         body = _without(source.body, *_TIMES, *_HOLDS, *ENCRYPTION, "storageClass") | encryption
         metadata = writable_fields(call.json())
         if metadata:  # replaces all of the source's metadata, including its type
-            body = _without(body, *WRITABLE_FIELDS) | _without_nulls(metadata)
+            replaced = [field for field in WRITABLE_FIELDS if field != "contexts"]
+            body = _without(body, *replaced) | _without_nulls(metadata)
+        if "custom" in call.query.get("dropContextGroups", ()) and "contexts" not in metadata:
+            body = _without(body, "contexts")
         done = self._rewritten_bytes(call, source, body.get("storageClass"))
         if done < source.size:
             return Answer(
@@ -167,7 +171,11 @@ class Copies:
             for file in opened:
                 file.close()
         body = _without_nulls(writable_fields(request.get("destination") or {}))
-        body["contentType"] = body.get("contentType") or DEFAULT_TYPE
+        if not request.get("destination"):  # else none, as Google's Python client expects
+            body["contentType"] = DEFAULT_TYPE
+        if "contexts" not in body and "custom" not in call.query.get("dropContextGroups", ()):
+            contexts = merged_contexts(source.body.get("contexts") for source in sources)
+            body |= {"contexts": contexts} if contexts else {}
         body["componentCount"] = sum(source.body.get("componentCount", 1) for source in sources)
         body |= {"crc32c": hasher.crc32c, **encryption}
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets.buckets import Buckets
+from tpuctl.emulator.storage.objects.contexts import context_filter
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects
 from tpuctl.emulator.storage.requests.primitives import Answer, Call, glob_pattern
@@ -49,6 +50,7 @@ class ObjectLists:
         prefixes: list[str] = []
         token = ""
         rows = _Rows(self._store, source, bucket["name"], prefix, position, max_results + 1)
+        rows.is_listed = context_filter(call.param("filter"))
         for row in rows:
             if end and row.name >= end:
                 break
@@ -68,6 +70,10 @@ class ObjectLists:
             rows.page_token = f"{row.name}\n{row.generation}" if has_versions else row.name
             if common and not is_item:
                 rows.page_token = common + _LAST_CHARACTER
+        if delimiter == "/" and call.flag("includeFoldersAsPrefixes"):
+            last = rows.page_token if token else _LAST_CHARACTER
+            folders = self._managed_folders(bucket["name"], prefix, position[0], last)
+            prefixes = sorted(folders.union(prefixes))
         answer: dict[str, Any] = {"kind": "storage#objects"}
         if items:
             answer["items"] = items
@@ -76,6 +82,13 @@ class ObjectLists:
         if token:
             answer["nextPageToken"] = token
         return Answer(answer)
+
+    def _managed_folders(self, bucket: str, prefix: str, first: str, last: str) -> set[str]:
+        """The prefixes of a page, up to the next slash, that managed folders have."""
+        names = [key for key, _ in self._store.items("managed-folder", f"{bucket}/{prefix}")]
+        start = len(bucket) + 1 + len(prefix)
+        prefixes = {prefix + name[start:].partition("/")[0] + "/" for name in names}
+        return {name for name in prefixes if first <= name <= last}
 
     def _source(self, call: Call, bucket: dict[str, Any]) -> tuple[str, bool]:
         versions, soft_deleted = call.flag("versions"), call.flag("softDeleted")
@@ -112,6 +125,7 @@ class _Rows(Iterator[StoredObject]):
         self._batch: list[StoredObject] = []
         self._is_over = False
         self.page_token = ""  # the page token of the row before this one
+        self.is_listed: Callable[[Mapping[str, Any]], bool] = lambda body: True
 
     def skip(self, name: str) -> None:
         """Continue after this name."""
@@ -120,14 +134,16 @@ class _Rows(Iterator[StoredObject]):
             self._batch.pop()
 
     def __next__(self) -> StoredObject:
-        if not self._batch and not self._is_over:
-            self._batch = self._read()
-            self._is_over = not self._batch
-        if not self._batch:
-            raise StopIteration
-        row = self._batch.pop()
-        self._position = (row.name, row.generation)
-        return row
+        while True:
+            if not self._batch and not self._is_over:
+                self._batch = self._read()
+                self._is_over = not self._batch
+            if not self._batch:
+                raise StopIteration
+            row = self._batch.pop()
+            self._position = (row.name, row.generation)
+            if self.is_listed(row.body):
+                return row
 
     def _read(self) -> list[StoredObject]:
         """The next batch, last first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,14 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.buckets.access_entries import (
+    DEFAULT_OBJECT_LIST,
+    OBJECT_LIST,
+    Entry,
+    bindings,
+    requested_entries,
+    team_entries,
+)
 from tpuctl.emulator.storage.buckets.bucket_settings import (
     STORAGE_CLASSES,
     Bucket,
@@ -25,6 +33,7 @@ from tpuctl.emulator.storage.buckets.encryption import (
     require_key,
     visible_body,
 )
+from tpuctl.emulator.storage.objects.contexts import changed_contexts
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.retention import (
     RELEASED,
@@ -52,11 +61,13 @@ DEFAULT_TYPE = "application/octet-stream"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MAX_NAME_BYTES = 1024
 WRITABLE_FIELDS = (
+    "acl",
     "cacheControl",
     "contentDisposition",
     "contentEncoding",
     "contentLanguage",
     "contentType",
+    "contexts",
     "customTime",
     "eventBasedHold",
     "metadata",
@@ -76,6 +87,7 @@ class Objects:
         self.files = files
         self.versions = Versions(store, files)
         buckets.on_delete = self.versions.forget_bucket
+        buckets.object_entries = self._shown_entries
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
         """The live version, or the version with that generation, live or noncurrent."""
@@ -127,7 +139,7 @@ class Objects:
             "metageneration": str(stored.metageneration),
             "size": str(stored.size),
             "etag": etag_of(*stored.state),
-            **{key: value for key, value in body.items() if key != RELEASED},
+            **{key: value for key, value in body.items() if not key.startswith("_")},
         }
         until = retained_until(stored.body, bucket or self._buckets.load(stored.bucket))
         if until is not None:
@@ -137,6 +149,29 @@ class Objects:
 
     def add_access_controls(self, value: dict[str, Any]) -> None:
         self._buckets.add_access_controls(value)
+
+    def entries(self, stored: StoredObject, bucket: Bucket) -> list[Entry]:
+        """The access control list of an object in a bucket without uniform access."""
+        entries: list[Entry] | None = stored.body.get(OBJECT_LIST)
+        return team_entries(bucket["projectNumber"]) if entries is None else entries
+
+    def set_entries(self, stored: StoredObject, entries: Sequence[Entry]) -> None:
+        body = {**stored.body, OBJECT_LIST: list(entries)}
+        changed = replace(stored, metageneration=stored.metageneration + 1, body=body)
+        (self.versions.save if "timeDeleted" in body else self._save)(changed)
+
+    def granted(self, bucket: str, name: str) -> list[dict[str, Any]]:
+        """What an object's own list grants, as bindings of a policy."""
+        record, stored = self._buckets.load(bucket), self.find(bucket, name)
+        is_uniform = record["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]
+        if stored is None or is_uniform or OBJECT_LIST not in stored.body:
+            return []
+        return bindings(stored.body[OBJECT_LIST], "Object")
+
+    def _shown_entries(self, resource: Mapping[str, Any]) -> list[Entry]:
+        bucket, generation = resource["bucket"], int(resource["generation"])
+        stored = self.find(bucket, resource["name"], generation)
+        return [] if stored is None else self.entries(stored, self._buckets.load(bucket))
 
     def check_write(self, bucket: str, name: str, query: Query) -> None:
         """Check a write before its data is read; `commit` checks it again."""
@@ -206,6 +241,18 @@ class Objects:
                         None, complete["retention"], bucket_record, may_override=False
                     )
                 check_retention(complete)
+                predefined = query.get("predefinedAcl") or query.get("destinationPredefinedAcl")
+                entries = requested_entries(
+                    bucket_record, "Object", complete.pop("acl", None), (predefined or [""])[-1]
+                )
+                complete.pop(OBJECT_LIST, None)
+                if entries is None:
+                    entries = bucket_record.get(DEFAULT_OBJECT_LIST)
+                if entries is not None:
+                    complete[OBJECT_LIST] = entries
+                contexts = changed_contexts(None, complete.pop("contexts", None))
+                if contexts is not None:
+                    complete["contexts"] = contexts
                 if "customTime" in complete:
                     complete["customTime"] = check_custom_time(None, complete["customTime"])
                 stored = StoredObject(
@@ -300,6 +347,18 @@ class Objects:
         changes = writable_fields(call.json())
         if is_update or "retention" in changes:
             self._change_retention(stored, body, changes.pop("retention", None), call)
+        if "contexts" in changes:
+            contexts = changed_contexts(stored.body.get("contexts"), changes.pop("contexts"))
+            body.pop("contexts", None)
+            if contexts is not None:
+                body["contexts"] = contexts
+        bucket = self._buckets.load(stored.bucket)
+        entries = requested_entries(
+            bucket, "Object", changes.pop("acl", None), call.param("predefinedAcl")
+        )
+        if entries is not None and entries != self.entries(stored, bucket):
+            self._buckets.require("storage.objects.setIamPolicy", stored.bucket, stored.name)
+            body[OBJECT_LIST] = entries
         merge(body, changes)
         check_retention(body)
         custom_time = check_custom_time(stored.body.get("customTime"), body.get("customTime"))
@@ -341,8 +400,10 @@ def writable_fields(resource: Any) -> dict[str, Any]:
         raise ApiError("INVALID_ARGUMENT", "Parse Error", reason="parseError")
     fields = {key: value for key, value in resource.items() if key in WRITABLE_FIELDS}
     for key, value in fields.items():
-        if key == "retention":
+        if key in ("contexts", "retention"):
             is_valid = value is None or isinstance(value, dict)
+        elif key == "acl":
+            is_valid = value is None or isinstance(value, list)
         elif key == "metadata":
             is_valid = value is None or (isinstance(value, dict) and _are_strings(value.values()))
         elif key.endswith("Hold"):

@@ -50,7 +50,10 @@ def changed_retention(
     """
     if change == {}:
         return before
-    is_removed = change is None or change == {"mode": None, "retainUntilTime": None}
+    # The Python client also sends the time back at which it would end.
+    is_removed = change is None or all(
+        name in change and change[name] is None for name in ("mode", "retainUntilTime")
+    )
     after = None if is_removed else _retention(change, bucket)
     if before is None:
         return after

@@ -26,31 +26,33 @@ _USED_PARAMETERS = frozenset(
     (
         *_PRECONDITIONS,
         *("alt", "fields", "key", "oauth_token", "prettyPrint", "quotaUser", "uploadType"),
-        *("contentEncoding", "delimiter", "destinationKmsKeyName", "enableObjectRetention"),
-        # There are no folders, and every bucket can be listed.
+        *(
+            "allowNonEmpty",
+            "contentEncoding",
+            "delimiter",
+            "destinationKmsKeyName",
+            "dropContextGroups",
+        ),
+        *("enableObjectRetention", "filter"),
+        # There are no folders but managed ones, and every bucket can be listed.
         *("endOffset", "generation", "includeFoldersAsPrefixes", "includeTrailingDelimiter"),
         *("kmsKeyName", "matchGlob", "maxBytesRewrittenPerCall", "maxResults", "name"),
         *("optionsRequestedPolicyVersion", "overrideUnlockedRetention", "pageSize", "pageToken"),
+        *("destinationPredefinedAcl", "predefinedAcl", "predefinedDefaultObjectAcl"),
         *("permissions", "prefix", "project", "projection", "returnPartialSuccess"),
-        *("rewriteToken", "softDeleted", "sourceGeneration", "startOffset", "userIp"),
+        *(
+            "rewriteToken",
+            "serviceAccountEmail",
+            "showDeletedKeys",
+            "softDeleted",
+            "sourceGeneration",
+            "startOffset",
+            "userIp",
+        ),
         *("userProject", "versions"),
     )
 )
-# Of these methods not, although others use them.
-_UNUSED_PARAMETERS: Mapping[str, tuple[str, ...]] = {
-    "buckets.get": ("generation", "softDeleted"),
-    "buckets.list": ("softDeleted",),
-}
-# Access of the project's members, which differs for its viewers: gcsfs sends the second.
-_PROJECT_LISTS = ("projectPrivate", "bucketOwnerFullControl")
-_DEFAULT_VALUES: Mapping[str, tuple[str, ...]] = {
-    "destinationPredefinedAcl": _PROJECT_LISTS,
-    "mode": ("Disabled",),
-    "predefinedAcl": _PROJECT_LISTS,
-    "predefinedDefaultObjectAcl": _PROJECT_LISTS,
-    "restrictionMode": ("NotRestricted",),
-}
-_TEAM_ROLES = {"owners": "OWNER", "editors": "OWNER", "viewers": "READER"}
+_DEFAULT_VALUES: Mapping[str, tuple[str, ...]] = {"mode": ("Disabled",)}
 _OUTPUT_ONLY = dict.fromkeys(
     (
         *("bucket", "componentCount", "crc32c", "customerEncryption", "etag", "generation"),
@@ -62,7 +64,7 @@ _OUTPUT_ONLY = dict.fromkeys(
 )
 _OBJECT_FIELDS: Mapping[str, Any] = _OUTPUT_ONLY | dict.fromkeys(WRITABLE_FIELDS)
 _FIELDS: Mapping[str, Mapping[str, Any]] = {
-    "Bucket": BUCKET_FIELDS,
+    "Bucket": {**BUCKET_FIELDS, "acl": None, "defaultObjectAcl": None},
     "Object": _OBJECT_FIELDS,
     "ComposeRequest": {
         "deleteSourceObjects": None,
@@ -83,11 +85,10 @@ _UNUSED_HEADERS = (
 
 def check_parameters(method: str, query: Mapping[str, list[str]]) -> None:
     """Raise ApiError if a query parameter of a method, as `objects.get`, is not emulated."""
-    unused = _UNUSED_PARAMETERS.get(method, ())
     described = _method(method).get("parameters", {})
     for name in described.keys() & query.keys():
         value = (query[name] or [""])[-1]
-        is_used = name in _USED_PARAMETERS and name not in unused
+        is_used = name in _USED_PARAMETERS
         is_in_path = described[name].get("location") == "path"
         if not is_used and not is_in_path and not _asks_nothing(name, value):
             raise unimplemented(f"storage.{method} with {name}")
@@ -128,8 +129,6 @@ def _check(method: str, value: Any, schema: Any, used: Any, path: str) -> None:
 
 def _asks_nothing(name: str, value: Any) -> bool:
     """Whether a value is the default of its parameter or field."""
-    if name.lower().endswith("acl") and isinstance(value, list):
-        return all(_is_default_entry(entry) for entry in value)
     if isinstance(value, Mapping):
         return all(_asks_nothing(key, inner) for key, inner in value.items())
     if name == "effectiveTime":
@@ -137,15 +136,6 @@ def _asks_nothing(name: str, value: Any) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return not value
     return value in (None, False, "", "false", "False", *_DEFAULT_VALUES.get(name, ()))
-
-
-def _is_default_entry(entry: Any) -> bool:
-    """Whether an entry of an access control list is one of a new bucket's, as clients send it back
-    with an update."""
-    if not isinstance(entry, Mapping):
-        return False
-    team = str(entry.get("entity", "")).removeprefix("project-").partition("-")[0]
-    return team in _TEAM_ROLES and entry.get("role") == _TEAM_ROLES[team]
 
 
 def _schemas() -> dict[str, Any]:

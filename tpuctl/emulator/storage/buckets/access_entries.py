@@ -1,0 +1,182 @@
+"""Access control lists: their entries, and the same as bindings of policies.
+
+A bucket's list is a view of its policy: cloud.google.com/storage/docs/access-control/iam#acls. An
+object's list adds to what policies grant; who uploaded an object, and so owns it, is not recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.members import member_of
+
+Kind = Literal["Bucket", "Object"]  # whose access a list controls
+Entry = dict[str, str]  # {"entity", "role"}
+Bucket = Mapping[str, Any]
+
+DEFAULT_OBJECT_LIST = "_defaultObjectAcl"  # in a stored bucket, unless it is the project's team's
+OBJECT_LIST = "_acl"  # in a stored object's body, unless it is the team's
+ROLES: Mapping[Kind, Mapping[str, str]] = {
+    "Bucket": {
+        "OWNER": "roles/storage.legacyBucketOwner",
+        "READER": "roles/storage.legacyBucketReader",
+        "WRITER": "roles/storage.legacyBucketWriter",
+    },
+    "Object": {
+        "OWNER": "roles/storage.legacyObjectOwner",
+        "READER": "roles/storage.legacyObjectReader",
+    },
+}
+_PUBLIC = ("allUsers", "allAuthenticatedUsers")
+_TEAMS = {"owners": "projectOwner", "editors": "projectEditor", "viewers": "projectViewer"}
+_TEAM = re.compile(r"project-(owners|editors|viewers)-(\d+)")
+_OTHER = re.compile(r"(user|group|domain)-(.+)")
+# What a predefined list grants besides the project's team, or instead of it.
+_PREDEFINED: Mapping[str, Mapping[str, str] | None] = {
+    "authenticatedRead": {"allAuthenticatedUsers": "READER"},
+    "bucketOwnerFullControl": {},
+    "bucketOwnerRead": {},
+    "private": {},
+    "projectPrivate": None,
+    "publicRead": {"allUsers": "READER"},
+    "publicReadWrite": {"allUsers": "WRITER"},
+}
+_MORE = "Read more at https://cloud.google.com/storage/docs/uniform-bucket-level-access"
+
+
+def team_entries(number: str) -> list[Entry]:
+    """The entries of a new bucket or object: of the project's members, by its number."""
+    roles = {"owners": "OWNER", "editors": "OWNER", "viewers": "READER"}
+    return [{"entity": f"project-{team}-{number}", "role": role} for team, role in roles.items()]
+
+
+def predefined_entries(name: str, number: str) -> list[Entry]:
+    """The entries of a predefined list, such as `publicRead`."""
+    if name not in _PREDEFINED:
+        raise invalid(f"Invalid argument: predefined ACL {name}")
+    more = _PREDEFINED[name]
+    if more is None:
+        return team_entries(number)
+    entries = [{"entity": entity, "role": role} for entity, role in more.items()]
+    return [{"entity": f"project-owners-{number}", "role": "OWNER"}, *entries]
+
+
+def requested_entries(
+    bucket: Bucket, kind: Kind, items: Any, predefined: str
+) -> list[Entry] | None:
+    """The list that a request gives its bucket or object, or else names; None if neither."""
+    is_usual = predefined in ("", "bucketOwnerFullControl", "projectPrivate")
+    if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+        if items or not is_usual:
+            noun = "a bucket" if kind == "Bucket" else "an object"
+            text = (
+                f"Cannot insert legacy ACL for {noun} when uniform bucket-level access is enabled"
+            )
+            raise invalid(f"{text}. {_MORE}")
+        return None
+    entries = predefined_entries(predefined, bucket["projectNumber"]) if predefined else None
+    if items is not None and not (predefined and not items):  # clients clear the one they replace
+        entries = checked_entries(items, kind, bucket)
+    return entries
+
+
+def checked_entries(items: Any, kind: Kind, bucket: Bucket) -> list[Entry]:
+    """The entries of a client's list, one an entity; ApiError for what is none."""
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise invalid("Invalid argument: acl")
+    entries = {}
+    for item in items:
+        entity, role = item.get("entity"), item.get("role")
+        if not isinstance(entity, str) or member(entity) is None:
+            raise invalid(f"Invalid argument: entity {entity}")
+        if role not in ROLES[kind]:
+            raise invalid(f"Invalid argument: role {role}")
+        if entity in _PUBLIC and bucket["iamConfiguration"]["publicAccessPrevention"] == "enforced":
+            text = "The access control list is public, which public access prevention forbids."
+            raise ApiError("FAILED_PRECONDITION", text, reason="conditionNotMet", http=412)
+        entries[entity] = {"entity": entity, "role": str(role)}
+    return list(entries.values())
+
+
+def require_lists(bucket: Bucket, kind: Kind, *, is_change: bool) -> None:
+    """Raise ApiError for a bucket with uniform access, which has no lists."""
+    if not bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+        return
+    noun = "a bucket" if kind == "Bucket" else "an object"
+    text = (
+        f"Cannot use ACL API to update {noun[2:].strip()} policy"
+        if is_change
+        else f"Cannot get legacy ACL for {noun}"
+    )
+    raise invalid(f"{text} when uniform bucket-level access is enabled. {_MORE}")
+
+
+def member(entity: str) -> str | None:
+    """The policy member that an entity of a list is; None if it is none.
+
+    A project's team names the project by its number, as members of policies may.
+    """
+    if entity in _PUBLIC:
+        return entity
+    if team := _TEAM.fullmatch(entity):
+        return f"{_TEAMS[team[1]]}:{team[2]}"
+    other = _OTHER.fullmatch(entity)
+    if other is None:
+        return None
+    return member_of(other[2]) if other[1] == "user" else f"{other[1]}:{other[2]}"
+
+
+def entity(member: str, number: str) -> str | None:
+    """The entity of a list for a policy member; None if lists cannot name it."""
+    if member in _PUBLIC:
+        return member
+    kind, _, name = member.partition(":")
+    for team, convenience in _TEAMS.items():
+        if kind == convenience:
+            return f"project-{team}-{number}"
+    kind = "user" if kind == "serviceAccount" else kind
+    return f"{kind}-{name}" if kind in ("domain", "group", "user") else None
+
+
+def bindings(entries: Iterable[Entry], kind: Kind) -> list[dict[str, Any]]:
+    """What entries grant, as bindings of a policy."""
+    return [
+        {"role": ROLES[kind][entry["role"]], "members": [member(entry["entity"])]}
+        for entry in entries
+    ]
+
+
+def listed(policy: Sequence[Mapping[str, Any]], number: str) -> list[Entry]:
+    """The entries of a bucket's list, from the bindings of its policy."""
+    roles = {role: name for name, role in ROLES["Bucket"].items()}
+    entries = []
+    for binding in policy:
+        if binding["role"] in roles and not binding.get("condition"):
+            for each in binding["members"]:
+                if (named := entity(each, number)) is not None:
+                    entries.append({"entity": named, "role": roles[binding["role"]]})
+    return entries
+
+
+def unlisted(policy: Sequence[dict[str, Any]], number: str) -> list[dict[str, Any]]:
+    """The bindings of a policy without what `listed` shows."""
+    rest = []
+    for binding in policy:
+        members = binding["members"]
+        if binding["role"] in ROLES["Bucket"].values() and not binding.get("condition"):
+            members = [each for each in members if entity(each, number) is None]
+        if members:
+            rest.append({**binding, "members": members})
+    return rest
+
+
+def described(entry: Entry) -> dict[str, Any]:
+    """An entry with what Google adds to it."""
+    if team := _TEAM.fullmatch(entry["entity"]):
+        return {**entry, "projectTeam": {"projectNumber": team[2], "team": team[1]}}
+    if other := _OTHER.fullmatch(entry["entity"]):
+        return {**entry, "domain" if other[1] == "domain" else "email": other[2]}
+    return dict(entry)
