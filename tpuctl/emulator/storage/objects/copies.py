@@ -171,7 +171,7 @@ class Copies:
             for file in opened:
                 file.close()
         body = _without_nulls(writable_fields(request.get("destination") or {}))
-        if not request.get("destination"):  # else none, as Google's Python client expects
+        if "destination" not in request:  # else none, as Google's Python client expects
             body["contentType"] = DEFAULT_TYPE
         if "contexts" not in body and "custom" not in call.query.get("dropContextGroups", ()):
             contexts = merged_contexts(source.body.get("contexts") for source in sources)
