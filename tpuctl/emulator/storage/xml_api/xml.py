@@ -137,7 +137,7 @@ class Xml:
             "uploads": bool(name) and request.verb == "PUT",
         }
         method = _method_of(request, bucket, name)
-        request.keeps_encoding = kind["uploads"]
+        request.keeps_encoding = True  # it says what the object is, also where the upload ends
         owner = bucket
         if method in ("buckets.insert", "buckets.list"):  # these are the project's
             owner = request.raw.headers.get("x-goog-project-id", "")
