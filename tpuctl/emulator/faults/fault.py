@@ -72,7 +72,7 @@ class Fault:
         """Whether it applies to something with these attributes."""
         return all(
             _matches(name, self.fields[name], attributes.get(name))
-            for name in (*MATCHES, "node", "worker", "role")
+            for name in (*MATCHES, "node", "worker", "role", "retry_test")
             if name in self.fields
         )
 

@@ -31,6 +31,8 @@ class Exchange:
     """
 
     received: int = 0  # bytes of the request body read before its call was known
+    retry_test: str = ""  # the test whose planned failures apply
+    offset: int = 0  # bytes of an upload that earlier requests sent: retry tests count all
     _plans: dict[Part, _PlannedCut] = field(default_factory=dict)
 
     def plan_cut(
@@ -56,6 +58,8 @@ class Exchange:
         limit = plan.after
         if limit is None:
             limit = 1 if size is None else size // 2
+        elif part == "request" and self.retry_test:
+            limit = max(limit - self.offset, 0)
         return limit if size is None or limit < size else None
 
     def trigger(self, part: Part) -> bool:

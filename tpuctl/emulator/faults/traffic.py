@@ -211,6 +211,8 @@ class Traffic:
             attributes = dict(get_attributes())
             attributes |= {"method": call.method, "caller": call.caller.email}
             attributes |= self._describe(call.method)
+            if call.caller.exchange is not None and call.caller.exchange.retry_test:
+                attributes["retry_test"] = call.caller.exchange.retry_test
             attributes["project_number"] = self._project_number(
                 str(attributes.get("project") or "")
             )

@@ -17,6 +17,8 @@ from tpuctl.emulator.state.members import email_of, member_of
 from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.registry import Registry
+from tpuctl.emulator.wire.retry_tests import ROOT as RETRY_TESTS
+from tpuctl.emulator.wire.retry_tests import RetryTests
 from tpuctl.local_cloud.pace import PACES
 
 _FAULT = re.compile(r"/_local/faults/([^/]+?)(/release)?")
@@ -39,6 +41,7 @@ class ControlApi:
     ) -> None:
         self._registry = registry
         self._scheduled = scheduled
+        self._retry_tests = RetryTests(registry.faults)
         self._pace_changed = pace_changed
         self._require_method = require_method
         self._answers: dict[tuple[str, str], Answer] = {
@@ -58,6 +61,8 @@ class ControlApi:
         match = _FAULT.fullmatch(request.path)
         if answer is not None:
             value = answer(request)
+        elif request.path.startswith(RETRY_TESTS):
+            value = self._retry_tests.answer(request)
         elif match is not None and request.verb == "GET" and not match[2]:
             value = self._show(self._registry.faults.get(match[1]))
         elif match is not None and request.verb == "DELETE" and not match[2]:

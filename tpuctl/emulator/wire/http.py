@@ -19,6 +19,7 @@ from tpuctl.emulator.wire.batch import Part, answer_batch
 from tpuctl.emulator.wire.discovery import documents
 from tpuctl.emulator.wire.http_request import Request, json_response
 from tpuctl.emulator.wire.iap.tunnels import ROOT, Tunnels
+from tpuctl.emulator.wire.retry_tests import ROOT as RETRY_TESTS
 from tpuctl.emulator.wire.routes import NoSuchPath, Router
 from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.local_cloud.api_folders import without_folder
@@ -57,6 +58,7 @@ class HttpHandler:
         if "://" in path.partition("?")[0][:8]:  # the absolute form, as sent to proxies
             path = "/" + path.split("://", 1)[1].partition("/")[2]
         request = Request(raw, raw.method, path or "/", {}, "")
+        request.exchange.retry_test = raw.headers.get("x-retry-test-id", "")
         response = await self._respond(request, query_text)
         if self._transcript is not None and not request.is_secret:
             self._transcript.add_rest(request, query_text, response)
@@ -118,7 +120,8 @@ class HttpHandler:
         request.scopes = self._access.scopes(request.token)
 
     async def _answer(self, request: Request) -> web.StreamResponse:
-        if request.path.startswith("/_local/"):
+        is_retry_test = request.path.startswith(RETRY_TESTS) and not self._is_xml_host(request)
+        if is_retry_test or request.path.startswith("/_local/"):
             if request.email != OWNER:
                 raise ApiError("PERMISSION_DENIED", "This requires the local cloud's owner.")
             return await self._control(request)

@@ -217,6 +217,7 @@ class Uploads:
             await _drain(request)
         else:
             hasher = await self._hasher(session, received)
+            request.exchange.offset = first
             try:
                 await write_stream(
                     session.draft, hasher, _skip(request.chunks(), received - first), "ab"
