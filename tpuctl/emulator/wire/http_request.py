@@ -85,7 +85,10 @@ class Request:
         async for chunk in self.raw.content.iter_any():
             if limit is not None and passed + len(chunk) > limit:
                 yield chunk[: limit - passed]
+                code = self.exchange.code("request")
                 if self.exchange.trigger("request"):
+                    if code:
+                        raise ApiError(code, "The upload was interrupted.")
                     raise ConnectionCut
                 yield chunk[limit - passed :]
                 limit = None
