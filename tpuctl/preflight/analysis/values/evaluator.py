@@ -52,6 +52,7 @@ TENSOR_BUILTINS = {
 BUILTINS = STATIC_BUILTINS | TENSOR_BUILTINS | {"range", "enumerate", "zip", "map", "dict"}
 # Builtins that return Python numbers unless AutoGraph converts them.
 NUMBER_BUILTINS = {"int", "float", "len", "round"}
+LOSS_METHODS = {"compute_loss", "compiled_loss"}  # of a Keras model: a single number
 CONDITIONALS = ("tensorflow.cond", "tensorflow.case", "tensorflow.switch_case")
 
 
@@ -247,6 +248,8 @@ class Evaluator(ABC):
             value = self.member(*scope.owner, func.attr)
             self.record(func, value)
             if value.kind is Kind.UNKNOWN and func.attr in ("add_weight", "add_variable"):
+                return TENSOR
+            if value.kind is Kind.UNKNOWN and func.attr in LOSS_METHODS and arguments:
                 return TENSOR
             if value.kind is not Kind.UNKNOWN or value.closure is not None:
                 return self.object_call(value, arguments, keywords)
