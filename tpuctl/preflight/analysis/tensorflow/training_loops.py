@@ -6,13 +6,19 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tpuctl.preflight.analysis.program.control_flow import LOOPS, Loop, loop_around
+from tpuctl.preflight.analysis.program.control_flow import (
+    LOOPS,
+    Loop,
+    is_in_branch,
+    loop_around,
+)
 from tpuctl.preflight.analysis.program.functions import function_of
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_nodes
 from tpuctl.preflight.analysis.tracing.traced import FUNCTION, RUNS, root_of
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
+FEW = 10  # iterations that are not worth a finding
 Defined = tuple[Module, Function]
 
 
@@ -23,6 +29,14 @@ class StepCall:
     module: Module
     loop: Loop
     call: ast.Call
+
+    def repeats(self, node: ast.AST) -> bool:
+        """Whether a node runs in each iteration, after the step."""
+        return (
+            getattr(node, "lineno", 0) >= self.call.lineno
+            and loop_around(self.module, node) is self.loop
+            and not is_in_branch(self.module, node, self.loop)
+        )
 
     @property
     def results(self) -> set[str]:
@@ -57,11 +71,12 @@ def step_calls(project: Project) -> list[StepCall]:
 
 
 def _step_calls(project: Project) -> Iterator[StepCall]:
-    for module in project:
+    for module in project if project.uses_tensorflow else ():
         for call in module.calls:
             loop = loop_around(module, call)
             around = module.enclosing_function(call)
-            if loop is None or (around is not None and root_of(module, around) is not None):
+            is_traced = around is not None and root_of(module, around) is not None
+            if loop is None or _is_short(loop) or is_traced:
                 continue
             program = program_of(project, module, call.func)
             if program is not None and _is_single_step(project, *program):
@@ -79,6 +94,16 @@ def _is_single_step(project: Project, module: Module, program: Function) -> bool
         for where, function in functions
         for part in ast.walk(function)
     )
+
+
+def _is_short(loop: Loop) -> bool:
+    """Whether a loop certainly has few iterations."""
+    if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+        return False
+    bounds = [getattr(part, "value", None) for part in loop.iter.args]
+    numbers = [bound for bound in bounds if type(bound) is int]
+    is_range = getattr(loop.iter.func, "id", "") == "range" and len(numbers) == len(bounds)
+    return is_range and len(range(*numbers)) <= FEW
 
 
 def _runs_steps(loop: ast.AST) -> bool:
