@@ -64,8 +64,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 continue
             for (number, name), steps in METHODS.get(call.func.attr, ()):
                 data = argument(call, number, name)
-                given = argument(call, -1, steps)
-                if data is None or not (given is None or _is_none(given)):
+                count = argument(call, -1, steps)
+                if data is None or not (count is None or _is_none(count)):
                     continue
                 if _repeats(search, module, data, MAX_DEPTH) and search.creations(
                     module, call.func.value, "model"
