@@ -65,6 +65,4 @@ def test_enough_programs_and_half_are_good() -> None:
 def test_every_code_is_labeled(family: str) -> None:
     codes = {code.partition(":")[0] for program in PROGRAMS for code in program["codes"]}
     last = {"TPU3": 4, "TPU4": 6, "TPU5": 4}[family]
-    assert {code for code in codes if code.startswith(family)} == {
-        f"{family}0{number}" for number in range(1, last + 1)
-    }
+    assert codes >= {f"{family}0{number}" for number in range(1, last + 1)}

@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.rule_checker import RuleChecker
 from tpuctl.model.scripts.requirement_files import allows
+from tpuctl.preflight.check import check_path
 from tpuctl.preflight.findings import Target
 
 CODES = ("TPU405", "TPU406", "TPU503", "TPU504")
@@ -240,3 +241,18 @@ def test_tensorflow_of_another_image_or_file(tmp_path: Path) -> None:
     files = {"requirements.txt": "tensorflow", "tpu.txt": "tensorflow-tpu==2.19.1"}
     checker = RuleChecker(tmp_path, "TPU506")
     assert not checker.findings("import tensorflow as tf", target, files)
+
+
+def test_line_of_several_scripts_is_as_severe_as_its_worst_use(tmp_path: Path) -> None:
+    shared = "import tensorflow as tf\n\n\ndef log():\n    tf.logging.info('x')\n"
+    guard = "\nif __name__ == '__main__':\n"
+    (tmp_path / "shared.py").write_text(shared, "utf-8")
+    (tmp_path / "idle.py").write_text(f"import shared\n{guard}    print(shared)\n", "utf-8")
+    (tmp_path / "train.py").write_text(f"import shared\n{guard}    shared.log()\n", "utf-8")
+    for script, severities in [
+        (tmp_path / "idle.py", ["risk"]),
+        (tmp_path / "train.py", ["error"]),
+        (tmp_path, ["error"]),
+    ]:
+        findings = check_path(script, of("2.18.0")).only(["TPU406"]).findings
+        assert [finding.severity.value for finding in findings] == severities

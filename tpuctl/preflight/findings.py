@@ -137,11 +137,26 @@ class Report:
 
     @classmethod
     def merge(cls, reports: Iterable[Report]) -> Report:
-        """Merge the reports of several scripts, without duplicate findings."""
+        """Merge the reports of several scripts, without duplicate findings.
+
+        What is an error in one of them is not also reported as the risk that it is in others,
+        whose message says more.
+        """
         merged = list(reports)
+        findings = {finding for part in merged for finding in part.findings}
+        errors: dict[tuple[str, int, int, str], list[str]] = {}
+        for finding in findings:
+            if finding.severity is Severity.error:
+                errors.setdefault(_sort_key(finding)[:4], []).append(finding.message)
+        findings = {
+            finding
+            for finding in findings
+            if finding.severity is Severity.error
+            or not finding.message.startswith(tuple(errors.get(_sort_key(finding)[:4], ())))
+        }
         frameworks = {part.framework for part in merged}
         return cls(
-            tuple(sorted({finding for part in merged for finding in part.findings}, key=_sort_key)),
+            tuple(sorted(findings, key=_sort_key)),
             tuple(dict.fromkeys(path for part in merged for path in part.files)),
             sum(part.suppressed for part in merged),
             tuple(dict.fromkeys(note for part in merged for note in part.notes)),

@@ -36,6 +36,24 @@ tf.config.experimental_connect_to_cluster(resolver)
 tf.tpu.experimental.initialize_tpu_system(resolver)
 strategy = tf.distribute.TPUStrategy(resolver)
 """
+# A custom training loop.
+TRAINING_LOOP = """\
+import tensorflow as tf
+
+weights = tf.Variable(tf.ones([8, 1]))
+
+
+@tf.function
+def step(x):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(x @ weights))
+    weights.assign_sub(0.1 * tape.gradient(loss, weights))
+    return loss
+
+
+for number in range(1000):
+    loss = step(tf.ones([4, 8]))
+"""
 
 
 def failure(

@@ -91,6 +91,18 @@ def _array_length(host: HostCode, module: Module, node: ast.Call, depth: int) ->
     return host.number(module, shape)
 
 
+def is_endless(node: ast.Call) -> bool:
+    """Whether a call repeats a dataset without end."""
+    if not isinstance(node.func, ast.Attribute) or node.func.attr != "repeat":
+        return False
+    count = argument(node, 0, "count")
+    if count is None:
+        return True
+    if isinstance(count, ast.UnaryOp) and isinstance(count.op, ast.USub):
+        return True
+    return isinstance(count, ast.Constant) and count.value is None
+
+
 # Batches ------------------------------------------------------------------------------------
 
 

@@ -40,12 +40,13 @@ class Creation:
 
 
 def tpu_strategies(project: Project) -> list[tuple[Module, ast.Call]]:
-    """The calls that create TPU strategies."""
+    """The calls that create TPU strategies of TensorFlow 2."""
     return [
         (module, call)
         for module in project
         for call in module.calls
-        if (module.names.of(call.func) or "").endswith(".TPUStrategy")
+        if (name := module.names.of(call.func) or "").endswith(".TPUStrategy")
+        and ".contrib." not in name
     ]
 
 

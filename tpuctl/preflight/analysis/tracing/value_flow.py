@@ -40,6 +40,7 @@ INERT_ATTRIBUTES |= {
 }
 # What scripts call on the host, or in a step.
 METRIC_METHODS = {"update_state", "result", "reset_state", "reset_states", "variables", "dtype"}
+READING_METHODS = {"values", "items", "get", "pop", "copy"}  # of a dictionary or a list
 ADDING_METHODS = {"append", "add", "insert", "extend"}
 INSPECTORS = {"isinstance", "issubclass", "super", "type", "hasattr", "print"}
 # The value of such an expression is, or contains, the value of its child.
@@ -171,7 +172,7 @@ class ValueFlow:
         elif isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
             if node in parent.decorator_list:
                 self.uses[node].add(item)
-        elif not isinstance(parent, READING_NODES):
+        elif not isinstance(parent, (*READING_NODES, ast.Subscript)):
             self._escape(node, item)
 
     def _use_attribute(
@@ -183,6 +184,8 @@ class ValueFlow:
             self.exported.add(item[0])
         elif parent.attr in METRIC_METHODS:
             self.uses[node].add(item)
+        elif parent.attr in READING_METHODS:
+            self._carry(module, module.parents[parent], item)
         elif parent.attr not in INERT_ATTRIBUTES:
             self._escape(node, item)
 
@@ -196,6 +199,8 @@ class ValueFlow:
                     self._bind_attribute(owner, target.id, item)
         elif isinstance(parent, ast.Return):
             self._return(self.definitions.scopes[parent], item)
+        elif isinstance(parent, ast.Subscript) and not isinstance(parent.ctx, ast.Load):
+            return  # `metrics[name] = …` changes the value
         elif isinstance(parent, (*CONTAINING_NODES, ast.Subscript)):
             if isinstance(parent, ast.NamedExpr):
                 self._assign(module, parent.target, item)
@@ -241,6 +246,9 @@ class ValueFlow:
         if isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
             owner = module.enclosing_class(node)
             return () if owner is None else (owner,)
+        name = module.names.of(node) or ""
+        if name.startswith("tensorflow.") or keras_name(name) is not None:
+            return ()
         owners = self.definitions.assigned.get(node.attr, ())
         return owners if len(owners) == 1 else ()
 

@@ -32,7 +32,8 @@ class Value:
     kind: Kind
     is_boolean: bool = False
     is_number: bool = False  # certainly a Python number, in host code
-    # A tensor or a structure of tensors, such as a parameter or the result of a layer.
+    # A tensor or a structure of tensors, such as a parameter or the result of a layer; of a KNOWN
+    # one, a tensor or a Python number, such as `x.shape[0] or tf.shape(x)[0]`.
     is_structure: bool = False
     items: tuple[Value, ...] | None = None  # of a tuple or list of known length
     element: Value | None = None  # of a list or dictionary of unknown length
@@ -118,8 +119,11 @@ class Value:
 
     @property
     def single(self) -> Value:
-        """The value as a single tensor, since operations on structures fail."""
-        return replace(self, is_structure=False) if self.is_structure else self
+        """The value as a single tensor, since operations on structures fail; what may be a size
+        that Python knows remains that."""
+        if not self.is_structure or self.kind is Kind.KNOWN:
+            return self
+        return replace(self, is_structure=False)
 
 
 STATIC = Value(Kind.STATIC)
@@ -184,7 +188,7 @@ def _join_two(left: Value, right: Value) -> Value:
         strong,
         is_boolean=left.is_boolean or right.is_boolean,
         is_number=left.is_number and right.is_number,
-        is_structure=strong.is_structure or _may_be_structure(strong, weak),
+        is_structure=strong.is_structure or _may_be_other(strong, weak),
         fields=(),
         name=strong.name or weak.name if weak.kind == strong.kind else strong.name,
         owner=strong.owner or weak.owner,
@@ -193,8 +197,11 @@ def _join_two(left: Value, right: Value) -> Value:
     )
 
 
-def _may_be_structure(tensor: Value, other: Value) -> bool:
-    """Whether a tensor that may be another value instead may be a structure of tensors."""
+def _may_be_other(tensor: Value, other: Value) -> bool:
+    """Whether what may be a tensor may also be a structure of tensors, or a size that Python
+    knows."""
+    if tensor.kind is Kind.KNOWN and other.kind is Kind.STATIC:
+        return True
     return tensor.is_symbolic and (other.is_container or (other.is_symbolic and other.is_structure))
 
 

@@ -52,6 +52,7 @@ TENSOR_BUILTINS = {
 BUILTINS = STATIC_BUILTINS | TENSOR_BUILTINS | {"range", "enumerate", "zip", "map", "dict"}
 # Builtins that return Python numbers unless AutoGraph converts them.
 NUMBER_BUILTINS = {"int", "float", "len", "round"}
+LOSS_METHODS = {"compute_loss", "compiled_loss"}  # of a Keras model: a single number
 CONDITIONALS = ("tensorflow.cond", "tensorflow.case", "tensorflow.switch_case")
 
 
@@ -248,6 +249,8 @@ class Evaluator(ABC):
             self.record(func, value)
             if value.kind is Kind.UNKNOWN and func.attr in ("add_weight", "add_variable"):
                 return TENSOR
+            if value.kind is Kind.UNKNOWN and func.attr in LOSS_METHODS and arguments:
+                return TENSOR
             if value.kind is not Kind.UNKNOWN or value.closure is not None:
                 return self.object_call(value, arguments, keywords)
             return self.unknown_result([*arguments, *keywords.values()])
@@ -325,7 +328,7 @@ class Evaluator(ABC):
             is_number = left.is_number and right.is_number
             return NUMBER if is_number else STATIC if strong.kind is Kind.STATIC else UNKNOWN
         is_boolean = left.is_boolean and right.is_boolean
-        return Value(strong.kind, is_boolean=is_boolean)
+        return replace(_operated(left, right), is_boolean=is_boolean)
 
     def _of_unaryop(self, node: ast.UnaryOp, scope: Scope) -> Value:
         value = self.value(node.operand, scope)
@@ -354,7 +357,7 @@ class Evaluator(ABC):
         strong = join(*parts)
         if not strong.is_symbolic or strong.is_container:
             return UNKNOWN if strong.kind is Kind.UNKNOWN else STATIC
-        return Value(strong.kind, is_boolean=True)
+        return replace(_operated(*parts), is_boolean=True)
 
     def _of_ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
         self.value(node.test, scope)
@@ -460,6 +463,13 @@ def _method_constants(name: str, owner: Value, arguments: list[Value]) -> Consta
 
 def loop_carried(value: Value) -> Value:
     return TENSOR if value.kind in (Kind.STATIC, Kind.KNOWN) else value
+
+
+def _operated(*values: Value) -> Value:
+    """The result of an operation on tensors, or on what may be sizes that Python knows."""
+    symbolic = [value for value in values if value.is_symbolic]
+    kind = max(value.kind for value in symbolic)
+    return Value(kind, is_structure=kind is Kind.KNOWN and all(v.is_structure for v in symbolic))
 
 
 def _symbolic(value: Value) -> Value:

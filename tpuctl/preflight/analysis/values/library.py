@@ -35,6 +35,7 @@ STATIC_FUNCTIONS = {
     "compat.dimension_value", "compat.dimension_at_index", "dimension_value", "dimension_at_index",
     "executing_eagerly_outside_functions", "control_flow_v2_enabled", "resource_variables_enabled",
     "compat.forward_compatible", "debugging.is_numeric_tensor", "is_numeric_tensor",
+    "constant_value",
 }  # fmt: skip
 STATIC_MODULES = (
     "debugging.assert", "config.", "io.gfile.", "summary.", "profiler.", "version.",
@@ -151,7 +152,8 @@ def _tensorflow(
 ) -> Value:
     first = arguments[0] if arguments else next(iter(keywords.values()), STATIC)
     last = name.rpartition(".")[2]
-    if name in STATIC_FUNCTIONS or name.startswith(STATIC_MODULES):
+    is_private = name.startswith("python.")  # `tensor_util.is_tensor`
+    if (last if is_private else name) in STATIC_FUNCTIONS or name.startswith(STATIC_MODULES):
         return STATIC
     if name in SPARSE_FUNCTIONS:
         return SPARSE
@@ -278,7 +280,9 @@ def method_result(value: Value, name: str, arguments: Sequence[Value]) -> Value:
     if value.is_container:
         if name in ("items",):
             return container([Value(Kind.STATIC, items=(STATIC, value.inner))])
-        return value.inner if name in ("get", "pop", "values") else STATIC
+        if name == "values":
+            return container([value.inner])
+        return value.inner if name in ("get", "pop") else STATIC
     if value.is_symbolic:
         if name == "items":
             return container([Value(Kind.STATIC, items=(STATIC, value))])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from string import Formatter
 
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
@@ -19,7 +21,8 @@ RULE = Rule(
     summary="Python needs the value of a tensor during tracing",
     rationale=(
         "A tensor has no value during tracing: `.numpy()`, NumPy functions, `bool()`, `max()` and "
-        "the like fail, as do `int()` and `float()` where AutoGraph does not convert them."
+        'the like fail, as do number formats (`f"{loss:.3f}"`), and `int()` and `float()` where '
+        "AutoGraph does not convert them."
     ),
     bad="""\
 import tensorflow as tf
@@ -46,6 +49,7 @@ def train(x):
 
 NEVER_CONVERTED = {"bool", "max", "min", "sum", "any", "all", "list", "tuple", "set", "complex"}
 NOT_WITHOUT_AUTOGRAPH = {"int", "float", "len", "range", "sorted", "enumerate", "round"}
+NUMBER_FORMAT = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?([a-zA-Z])")
 SHAPE_FUNCTIONS = {"shape", "ndim", "size", "dtype", "isscalar", "iterable"}
 
 
@@ -54,6 +58,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for traced, node in inference.sites:
         if isinstance(node, ast.Call):
             yield from _value_needed(inference, traced, node)
+        if isinstance(node, (ast.FormattedValue, ast.BinOp, ast.Call)):
+            yield from _formatted(inference, traced, node)
 
 
 def _value_needed(inference: Inference, traced: Traced, node: ast.Call) -> Iterator[Finding]:
@@ -82,6 +88,47 @@ def _value_needed(inference: Inference, traced: Traced, node: ast.Call) -> Itera
         return
     if isinstance(func, ast.Name) and name is None:
         yield from _builtin(inference, traced, node, func.id)
+
+
+def _formatted(
+    inference: Inference, traced: Traced, node: ast.FormattedValue | ast.BinOp | ast.Call
+) -> Iterator[Finding]:
+    """Report a tensor in a text that formats it as a number."""
+    tensor = next((part for part in _numbers_in(node) if inference.of(part).is_tensor), None)
+    if tensor is not None:
+        text = quoted(traced.module, tensor)
+        message = f"the tensor {text} is formatted as a number during tracing"
+        hint = "Return it from the step and format it on the host."
+        yield finding_at(RULE, traced, tensor, message, hint)
+
+
+def _numbers_in(node: ast.FormattedValue | ast.BinOp | ast.Call) -> list[ast.expr]:
+    """The expressions that a text formats as numbers."""
+    match node:
+        case ast.FormattedValue(value=value, format_spec=ast.JoinedStr()):
+            return [value] if node.conversion == -1 else []
+        case ast.BinOp(left=ast.Constant(value=str() as text), op=ast.Mod(), right=right):
+            values = right.elts if isinstance(right, ast.Tuple) else [right]
+            kinds = NUMBER_FORMAT.findall(text.replace("%%", ""))
+            return [value for kind, value in zip(kinds, values, strict=False) if kind not in "sra"]
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str() as text), attr="format")):
+            arguments = {str(number): value for number, value in enumerate(node.args)}
+            arguments |= {key.arg: key.value for key in node.keywords if key.arg}
+            return [arguments[name] for name in _number_fields(text) if name in arguments]
+    return []
+
+
+def _number_fields(text: str) -> list[str]:
+    """The names and positions that a format string formats as numbers; none if it is invalid."""
+    try:
+        fields = [part for part in Formatter().parse(text) if part[1] is not None]
+    except ValueError:
+        return []
+    return [
+        name or str(number)
+        for number, (_, name, specification, conversion) in enumerate(fields)
+        if specification and not conversion
+    ]
 
 
 def _first_tensor(inference: Inference, node: ast.Call) -> ast.expr | None:

@@ -7,9 +7,13 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import argument, identifiers_and_texts_in
+from tpuctl.preflight.analysis.program.syntax import identifiers_and_texts_in
 from tpuctl.preflight.analysis.source_findings import finding_at, method_node, quoted
-from tpuctl.preflight.analysis.tensorflow.datasets import divides_evenly, stays_on_host
+from tpuctl.preflight.analysis.tensorflow.datasets import (
+    divides_evenly,
+    is_endless,
+    stays_on_host,
+)
 from tpuctl.preflight.analysis.tracing.inference import Inference, infer
 from tpuctl.preflight.analysis.values.abstract_values import Kind
 from tpuctl.preflight.analysis.values.host_code import HostCode
@@ -91,7 +95,7 @@ def _batch(
     calls_before = list(_chain(inference.host, module, func.value))
     if not _is_dataset(inference, module, func.value, calls_before):
         return
-    if any(_is_endless(call) for call in calls_before) or _is_for_evaluation(module, node):
+    if any(is_endless(call) for call in calls_before) or _is_for_evaluation(module, node):
         return
     host = inference.host
     if divides_evenly(host, module, node, calls_before):
@@ -135,17 +139,6 @@ def _is_dataset(
         isinstance(node, ast.Name)
         and bool(re.search(r"(?:^|_)(?:ds|data|dataset|datasets)(?:_|$|\d)", node.id))
     )
-
-
-def _is_endless(node: ast.Call) -> bool:
-    if not isinstance(node.func, ast.Attribute) or node.func.attr != "repeat":
-        return False
-    count = argument(node, 0, "count")
-    if count is None:
-        return True
-    if isinstance(count, ast.UnaryOp) and isinstance(count.op, ast.USub):
-        return True
-    return isinstance(count, ast.Constant) and count.value is None
 
 
 def _is_for_evaluation(module: Module, node: ast.AST) -> bool:

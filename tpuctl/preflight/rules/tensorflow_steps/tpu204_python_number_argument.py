@@ -9,8 +9,9 @@ from tpuctl.preflight.analysis.program.control_flow import names_bound_in
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, parameters_of
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
-from tpuctl.preflight.analysis.tracing.inference import Inference, infer
+from tpuctl.preflight.analysis.tensorflow.training_loops import program_of
 from tpuctl.preflight.analysis.tracing.traced import root_of
+from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 RULE = Rule(
@@ -54,13 +55,7 @@ LOOPS = (ast.For, ast.While, ast.AsyncFor)
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    inference = infer(project, target)
-    if not any(traced.is_own_program for traced in inference.traced.values()) and not any(
-        module.names.of(call.func) == "tensorflow.function"
-        for module in project
-        for call in module.calls
-    ):
-        return
+    host = HostCode.of(project)
     changed: dict[ast.AST, set[str]] = {}
     for module in project:
         for node in module.calls:
@@ -74,15 +69,15 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             numbers = [
                 arg
                 for arg in arguments
-                if _mentions(arg, changing) and inference.host.evaluate(module, arg).is_number
+                if _mentions(arg, changing) and host.evaluate(module, arg).is_number
             ]
             if not numbers:
                 continue
-            function = _program(inference, module, node)
-            if function is None:
+            program = program_of(project, module, node.func)
+            if program is None or _has_signature(host, module, node.func, program[1]):
                 continue
             for number in numbers:
-                if _is_typed(function, node, number):
+                if _is_typed(program[1], node, number):
                     continue
                 message = (
                     f"the number {quoted(module, number)} changes in each iteration, and "
@@ -108,20 +103,14 @@ def _mentions(node: ast.AST, names: set[str]) -> bool:
     return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
 
 
-def _program(inference: Inference, module: Module, node: ast.Call) -> Function | None:
-    """The project's `tf.function` that a call runs, if any."""
-    closure = inference.host.evaluate(module, node.func).closure
-    if closure is None:
-        return None
-    traced = inference.traced.get(closure.node)
-    program = root_of(closure.module, closure.node)
-    if program is None and (traced is None or not traced.is_own_program):
-        return None
-    for decorator in getattr(closure.node, "decorator_list", []):
-        for key in getattr(decorator, "keywords", []):
-            if key.arg == "input_signature":
-                return None
-    return closure.node
+def _has_signature(host: HostCode, module: Module, called: ast.expr, function: Function) -> bool:
+    """Whether all numbers are converted to tensors of a signature."""
+    wrappers = [*host.assigned_values(module, called), *getattr(function, "decorator_list", [])]
+    return any(
+        keyword.arg == "input_signature"
+        for wrapper in wrappers
+        for keyword in getattr(wrapper, "keywords", [])
+    )
 
 
 def _is_typed(function: Function, call: ast.Call, arg: ast.expr) -> bool:
