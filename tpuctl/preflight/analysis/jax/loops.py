@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from tpuctl.preflight.analysis.jax.compiled_functions import Compiled, called_compiler, decorated
 from tpuctl.preflight.analysis.jax.inference import infer_jax
-from tpuctl.preflight.analysis.program.control_flow import Loop, loop_around
+from tpuctl.preflight.analysis.program.control_flow import Loop, is_in_branch, loop_around
 from tpuctl.preflight.analysis.program.functions import function_of, method_of
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, returns_of
+from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, dotted, returns_of
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
 GRADIENTS = ("grad", "value_and_grad", "filter_grad", "filter_value_and_grad")
@@ -84,17 +84,19 @@ def _compiled(project: Project, module: Module, node: ast.AST, depth: int) -> Co
     if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
         owner = module.enclosing_class(node)
         method = None if owner is None else method_of(project, module, owner, node.attr)
-        if method is not None:
+        values = host.assigned_values(module, node)
+        if method is not None and not values:
             compiled = decorated(*method)
             return None if compiled is None else replace(compiled, is_method=True)
-        return _single(project, module, host.assigned_values(module, node), depth)
+        return _single(project, module, _replacing(module, node, values), depth)
     if isinstance(node, ast.Name):
         bindings = host.bindings(module, node)
         definitions = [binding.definition for binding in bindings]
         if len(definitions) == 1 and isinstance(definitions[0], FUNCTIONS):
             return decorated(module, definitions[0])
         if bindings:
-            return _single(project, module, host.assigned_values(module, node), depth)
+            values = _replacing(module, node, host.assigned_values(module, node))
+            return _single(project, module, values, depth)
     name = module.names.of(node)
     definition = project.find(name) if name is not None else None
     if definition is not None and isinstance(definition[1], ast.FunctionDef):
@@ -109,6 +111,21 @@ def _single(
     if len(values) != 1 or values[0] is None:
         return None
     return _compiled(project, module, values[0], depth - 1)
+
+
+def _replacing(
+    module: Module, node: ast.expr, values: list[ast.expr | None]
+) -> list[ast.expr | None]:
+    """The values of a name without those that the last one replaces, as in `f = jax.jit(f)`."""
+    last = values[-1] if values else None
+    name = dotted(node)
+    if (
+        isinstance(last, ast.Call)
+        and any(dotted(part) == name for part in last.args[:1])
+        and not is_in_branch(module, last, None)
+    ):
+        return [last]
+    return values
 
 
 def _returned(project: Project, module: Module, function: Function, depth: int) -> Compiled | None:
