@@ -25,6 +25,7 @@ ERRORS = {
     "TPU603": {"IndexError", "TypeError", "ConcretizationTypeError"},
     "TPU604": {"NonConcreteBooleanIndexError", "ConcretizationTypeError"},
     "TPU611": {"KeyReuseError"},
+    "TPU614": {"RuntimeError", "ValueError"},  # by reading, and by donating again
 }
 # Rules about programs that run, and whether a program does what the rule says.
 COSTS: Mapping[str, Callable[[Observation], bool]] = {

@@ -49,6 +49,10 @@ class Compiled:
     def keyword(self, name: str) -> ast.expr | None:
         return next((keyword.value for keyword in self.keywords if keyword.arg == name), None)
 
+    def constants(self, name: str) -> list[object]:
+        """The constants in an option such as `donate_argnums`, if all are known."""
+        return _constants(self.keyword(name)) or []
+
     @property
     def parameters(self) -> list[str]:
         """The names of the parameters that calls pass by position."""

@@ -30,6 +30,15 @@ class LoopCall:
     takes_gradients: bool  # as training steps do
 
     @property
+    def arguments(self) -> list[tuple[str, ast.expr]]:
+        """The arguments of the call, by the name of the parameter; those of keywords alone if
+        positions are not known."""
+        keywords = [(part.arg, part.value) for part in self.call.keywords if part.arg]
+        if any(isinstance(value, ast.Starred) for value in self.call.args):
+            return keywords
+        return [*zip(self.compiled.parameters, self.call.args, strict=False), *keywords]
+
+    @property
     def assignment(self) -> ast.Assign | None:
         """The statement that assigns its result, if it does nothing else."""
         parent = self.module.parents.get(self.call)

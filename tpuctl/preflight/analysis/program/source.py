@@ -160,6 +160,11 @@ class Module:
             None,
         )
 
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that contains a node."""
+        around = (node, *self.ancestors(node))
+        return next(part for part in around if isinstance(part, ast.stmt))
+
     def column(self, line: int, offset: int) -> int:
         """The column in characters for a byte offset, as in `ast`."""
         text = self.lines[line - 1] if line <= len(self.lines) else ""

@@ -67,13 +67,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 def _static_arguments(loop_call: LoopCall) -> Iterator[tuple[str, ast.expr]]:
     static = loop_call.compiled.static or ()
-    arguments = [*zip(loop_call.compiled.parameters, loop_call.call.args, strict=False)]
-    if any(isinstance(value, ast.Starred) for value in loop_call.call.args):
-        arguments = []
-    arguments += [
-        (keyword.arg, keyword.value) for keyword in loop_call.call.keywords if keyword.arg
-    ]
-    yield from ((name, value) for name, value in arguments if name in static)
+    yield from ((name, value) for name, value in loop_call.arguments if name in static)
 
 
 def _counters(loop_call: LoopCall) -> set[str]:
