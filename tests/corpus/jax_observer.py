@@ -71,6 +71,7 @@ def observe(source: str) -> dict[str, Any]:
         "error": error,
         "line": line,
         "lines": len(output.getvalue().splitlines()),
+        "different_lines": len({*output.getvalue().splitlines()}),
         "warnings": [str(warning.message) for warning in caught],
         "is_donated": isinstance(state, jax.Array) and state.is_deleted(),
         "is_alone": _is_alone(names.get("weights")),

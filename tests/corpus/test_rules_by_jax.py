@@ -39,11 +39,14 @@ COSTS: Mapping[str, Callable[[Observation], bool]] = {
     "TPU612": lambda observation: any(
         "dtype float64 requested" in text for text in observation["warnings"]
     ),
+    "TPU616": lambda observation: observation["different_lines"] <= 2,
 }
 # A rule about several processes, and what JAX may raise in them.
 PROCESSES = "TPU613"
+# In marked lines of these, one of several processes waits forever.
+ENDLESS = ("TPU615",)
 PROCESS_ERRORS = {"AssertionError", "ValueError"}
-CODES = sorted({*ERRORS, *COSTS, PROCESSES})
+CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS})
 
 
 def observed(code: str) -> list[Observation]:
