@@ -45,8 +45,10 @@ COSTS: Mapping[str, Callable[[Observation], bool]] = {
 PROCESSES = "TPU613"
 # In marked lines of these, one of several processes waits forever.
 ENDLESS = ("TPU615",)
+# What these say shows only where a program starts the processes itself.
+STARTING = ("TPU617", "TPU618")
 PROCESS_ERRORS = {"AssertionError", "ValueError"}
-CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS})
+CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS, *STARTING})
 
 
 def observed(code: str) -> list[Observation]:

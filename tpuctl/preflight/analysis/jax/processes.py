@@ -18,6 +18,11 @@ MAX_CALLS = 3  # functions between a conditional and what it decides about
 COUNTS = ("jax.process_count", "jax.device_count", "jax.local_device_count")
 GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState")
 SEEDS = re.compile(r"(?:numpy\.)?random\.seed|set_seed|seed_everything|set_random_seed")
+# Whatever distributes a program over processes, or divides their data.
+DISTRIBUTES = re.compile(
+    r"\w*(?:[Ss]hard|[Mm]esh|[Pp]artition|replicate|multihost)\w*|pmap|xmap|pjit|psum|pmean"
+    r"|all_gather|process_index|process_count|process_id|local_devices|mpi4jax"
+)
 BUILTINS = {"len", "range", "int", "float", "min", "max", "abs", "enumerate", "zip", "list", "sum"}
 ARRAYS = ("numpy.", "jax.numpy.", "jax.random.")
 # Whose result does not have the values of their arguments.
