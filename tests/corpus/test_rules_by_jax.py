@@ -26,6 +26,7 @@ ERRORS = {
     "TPU604": {"NonConcreteBooleanIndexError", "ConcretizationTypeError"},
     "TPU611": {"KeyReuseError"},
     "TPU614": {"RuntimeError", "ValueError"},  # by reading, and by donating again
+    "TPU619": {"NameError", "ValueError"},
 }
 # Rules about programs that run, and whether a program does what the rule says.
 COSTS: Mapping[str, Callable[[Observation], bool]] = {

@@ -164,9 +164,12 @@ def _is_on_one_process(project: Project, module: Module, node: ast.AST, depth: i
         if isinstance(block, list) and below in block:
             for part in block[: block.index(below)]:
                 # `if jax.process_index() != 0: return`
-                if isinstance(part, ast.If) and isinstance(part.body[-1], (ast.Return, ast.Continue)):
-                    if _branch_of_one(project, module, part.test) == "orelse":
-                        return True
+                if (
+                    isinstance(part, ast.If)
+                    and isinstance(part.body[-1], (ast.Return, ast.Continue))
+                    and _branch_of_one(project, module, part.test) == "orelse"
+                ):
+                    return True
         if isinstance(ancestor, FUNCTIONS):
             calls, is_complete = calls_of(project, module, ancestor)
             return bool(depth and calls and is_complete) and all(
@@ -187,9 +190,8 @@ def _branch_of_one(project: Project, module: Module, test: ast.expr) -> str | No
     if isinstance(test, ast.Call):
         function = function_of(project, module, test.func)
         if function is not None:
-            values = [statement.value for statement in returns_of(function[1])]
-            is_plain = len(values) == 1 and values[0] is not None
-            return _branch_of_one(project, function[0], values[0]) if is_plain else None
+            values = [part.value for part in returns_of(function[1]) if part.value is not None]
+            return _branch_of_one(project, function[0], values[0]) if len(values) == 1 else None
     where, value = resolved(project, module, test)
     if isinstance(value, ast.Compare) and len(value.ops) == 1:
         number = value.comparators[0]
