@@ -27,6 +27,7 @@ ERRORS = {
     "TPU611": {"KeyReuseError"},
     "TPU614": {"RuntimeError", "ValueError"},  # by reading, and by donating again
     "TPU619": {"NameError", "ValueError"},
+    "TPU620": {"ValueError"},
 }
 # Rules about programs that run, and whether a program does what the rule says.
 COSTS: Mapping[str, Callable[[Observation], bool]] = {

@@ -6,8 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.processes import resolved
+from tpuctl.preflight.analysis.program.functions import Reference, reference_of
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import argument
+from tpuctl.preflight.analysis.program.wrappers import PARTIAL
 
 MESHES = {
     "jax.make_mesh": 1,
@@ -22,6 +24,21 @@ SHARD_MAPS = {"jax.shard_map", "jax.experimental.shard_map.shard_map", "flax.nnx
 # Keywords that bind axis names, of any function.
 BINDING = {"axis_name", "spmd_axis_name", "vmap_axis_name", "axis_names"}
 PMAPS = {"jax.pmap", "flax.nnx.pmap"}
+
+
+def mapped_functions(
+    project: Project, module: Module
+) -> Iterator[tuple[ast.Call, Reference | None]]:
+    """The calls of `jax.shard_map`, and partial ones that decorate, each with the function."""
+    for call in module.calls:
+        name = module.names.of(call.func)
+        if name in SHARD_MAPS:
+            mapped = argument(call, 0, "f")
+            yield call, None if mapped is None else reference_of(project, module, mapped)
+        elif name == PARTIAL and call.args and module.names.of(call.args[0]) in SHARD_MAPS:
+            around = module.parents.get(call)
+            if isinstance(around, ast.FunctionDef) and around.decorator_list[-1] is call:
+                yield call, Reference(module, around)
 
 
 def texts(project: Project, module: Module, node: ast.expr | None) -> tuple[str, ...] | None:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.inference import infer_jax
 from tpuctl.preflight.analysis.jax.meshes import (
-    SHARD_MAPS,
     axes_of_meshes,
     bound_axes,
+    mapped_functions,
     mesh_axes,
     named_axes,
     texts,
@@ -72,12 +72,13 @@ COLLECTIVES = {
 def find(project: Project, target: Target) -> Iterator[Finding]:
     yield from _collectives(project)
     for module in project:
+        mapped = {call for call, _ in mapped_functions(project, module)}
         for call in module.calls:
             name = module.names.of(call.func)
             if name == "jax.sharding.NamedSharding":
                 axes = mesh_axes(project, module, argument(call, 0, "mesh"))
                 specs = [argument(call, 1, "spec")]
-            elif name in SHARD_MAPS:
+            elif call in mapped:
                 axes = mesh_axes(project, module, argument(call, 1, "mesh"))
                 specs = [argument(call, 2, "in_specs"), argument(call, 3, "out_specs")]
             elif name == "jax.lax.with_sharding_constraint":
