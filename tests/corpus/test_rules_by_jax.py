@@ -41,6 +41,9 @@ COSTS: Mapping[str, Callable[[Observation], bool]] = {
     "TPU612": lambda observation: any(
         "dtype float64 requested" in text for text in observation["warnings"]
     ),
+    "TPU622": lambda observation: any(
+        "constants were captured" in text for text in observation["warnings"]
+    ),
     "TPU616": lambda observation: observation["different_lines"] <= 2,
 }
 # A rule about several processes, and what JAX may raise in them.
@@ -48,7 +51,7 @@ PROCESSES = "TPU613"
 # In marked lines of these, one of several processes waits forever.
 ENDLESS = ("TPU615",)
 # What these say shows only where a program starts the processes itself.
-STARTING = ("TPU617", "TPU618")
+STARTING = ("TPU617", "TPU618", "TPU621")
 PROCESS_ERRORS = {"AssertionError", "ValueError"}
 CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS, *STARTING})
 

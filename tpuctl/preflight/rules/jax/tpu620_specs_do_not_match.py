@@ -87,7 +87,7 @@ def _mapped(
 
 def _compiled(project: Project, module: Module, call: ast.Call) -> Iterator[Finding]:
     compiled = compiled_of(project, module, call.func)
-    if compiled is None or compiled.name not in SHARDED or not compiled.static == frozenset():
+    if compiled is None or compiled.name not in SHARDED or compiled.static != frozenset():
         return
     is_known = not (call.keywords or any(isinstance(part, ast.Starred) for part in call.args))
     given = _length(project, compiled.module, compiled.keyword("in_shardings"))
