@@ -28,6 +28,7 @@ ERRORS = {
     "TPU614": {"RuntimeError", "ValueError"},  # by reading, and by donating again
     "TPU619": {"NameError", "ValueError"},
     "TPU620": {"ValueError"},
+    "TPU623": {"ValueError"},
 }
 # Rules about programs that run, and whether a program does what the rule says.
 COSTS: Mapping[str, Callable[[Observation], bool]] = {

@@ -31,18 +31,22 @@ class LoopCall:
 
     @property
     def arguments(self) -> list[tuple[str, ast.expr]]:
-        """The arguments of the call, by the name of the parameter; those of keywords alone if
-        positions are not known."""
-        keywords = [(part.arg, part.value) for part in self.call.keywords if part.arg]
-        if any(isinstance(value, ast.Starred) for value in self.call.args):
-            return keywords
-        return [*zip(self.compiled.parameters, self.call.args, strict=False), *keywords]
+        return arguments_of(self.compiled, self.call)
 
     @property
     def assignment(self) -> ast.Assign | None:
         """The statement that assigns its result, if it does nothing else."""
         parent = self.module.parents.get(self.call)
         return parent if isinstance(parent, ast.Assign) else None
+
+
+def arguments_of(compiled: Compiled, call: ast.Call) -> list[tuple[str, ast.expr]]:
+    """The arguments of a call, by the name of the parameter; those of keywords alone if positions
+    are not known."""
+    keywords = [(part.arg, part.value) for part in call.keywords if part.arg]
+    if any(isinstance(value, ast.Starred) for value in call.args):
+        return keywords
+    return [*zip(compiled.parameters, call.args, strict=False), *keywords]
 
 
 def loop_calls(project: Project) -> list[LoopCall]:

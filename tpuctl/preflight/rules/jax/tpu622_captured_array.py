@@ -111,10 +111,7 @@ def _is_large(project: Project, module: Module, node: ast.expr) -> bool:
     is_drawn = library == "jax.random"
     shape = argument(value, 1 if is_drawn else 0, "size" if "numpy.r" in library else "shape")
     shape = next((part.value for part in value.keywords if part.arg in ("size", "shape")), shape)
-    if function in ("rand", "randn"):
-        sizes = list(value.args)
-    else:
-        sizes = elements_of(shape)
+    sizes = list(value.args) if function in ("rand", "randn") else elements_of(shape)
     host = HostCode.of(project)
     numbers = [host.number(module, size) for size in sizes]
     return math.prod(number or 0 for number in numbers) >= LARGE
