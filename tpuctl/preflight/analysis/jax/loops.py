@@ -8,10 +8,17 @@ from dataclasses import dataclass, replace
 
 from tpuctl.preflight.analysis.jax.compiled_functions import Compiled, called_compiler, decorated
 from tpuctl.preflight.analysis.jax.inference import infer_jax
+from tpuctl.preflight.analysis.program.callers import calls_of
 from tpuctl.preflight.analysis.program.control_flow import Loop, is_in_branch, loop_around
 from tpuctl.preflight.analysis.program.functions import function_of, method_of
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, dotted, returns_of
+from tpuctl.preflight.analysis.program.syntax import (
+    FUNCTIONS,
+    Function,
+    argument_of,
+    dotted,
+    returns_of,
+)
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
 GRADIENTS = ("grad", "value_and_grad", "filter_grad", "filter_value_and_grad")
@@ -107,6 +114,8 @@ def _compiled(project: Project, module: Module, node: ast.AST, depth: int) -> Co
         definitions = [binding.definition for binding in bindings]
         if len(definitions) == 1 and isinstance(definitions[0], FUNCTIONS):
             return decorated(module, definitions[0])
+        if len(bindings) == 1 and bindings[0].parameter is not None:
+            return _passed(project, module, bindings[0].parameter, depth)
         if bindings:
             values = _replacing(module, node, host.assigned_values(module, node))
             return _single(project, module, values, depth)
@@ -124,6 +133,20 @@ def _single(
     if len(values) != 1 or values[0] is None:
         return None
     return _compiled(project, module, values[0], depth - 1)
+
+
+def _passed(project: Project, module: Module, parameter: ast.arg, depth: int) -> Compiled | None:
+    """The compiled function that all calls pass for a parameter, if it is just one."""
+    function = module.parents[module.parents[parameter]]
+    if not isinstance(function, FUNCTIONS) or module.enclosing_class(function) is not None:
+        return None
+    calls, is_complete = calls_of(project, module, function)
+    passed = {
+        None if value is None else _compiled(project, where, value, depth - 1)
+        for where, call in calls
+        for value in [argument_of(function, call, parameter.arg)]
+    }
+    return passed.pop() if is_complete and len(passed) == 1 else None
 
 
 def _replacing(

@@ -156,8 +156,7 @@ def _reads(module: Module, call: ast.Call, donated: str, is_sure: bool) -> Itera
         )
         severity = Severity.error if is_certain else Severity.risk
         yield finding_at(RULE, module, node, message, hint, severity=severity)
-    if donated in bound:
-        yield from _kept(module, call, donated)
+    yield from _kept(module, call, donated)
 
 
 def _aliases(module: Module, call: ast.Call, name: str) -> set[str]:
@@ -221,10 +220,15 @@ def _needs_no_values(module: Module, node: ast.Name) -> bool:
 
 def _kept(module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     """Results that a loop keeps by another name, and donates in the next iteration."""
-    loop = next((part for part in module.ancestors(call) if isinstance(part, LOOPS)), None)
     function = module.enclosing_function(call)
-    if loop is None or module.enclosing_function(loop) is not function:
-        return
+    loops = [
+        part
+        for part in module.ancestors(call)
+        if isinstance(part, LOOPS) and module.enclosing_function(part) is function
+    ]
+    if not loops or name not in names_bound_in(loops[0]):
+        return  # what is read again is reported
+    loop = loops[-1]
     for statement in ast.walk(loop):
         if not isinstance(statement, ast.Assign) or statement.lineno <= call.lineno:
             continue
