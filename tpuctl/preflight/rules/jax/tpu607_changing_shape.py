@@ -74,16 +74,29 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 
 def _grows(loop_call: LoopCall, name: str) -> bool:
-    """Whether each iteration of the loop appends to an array."""
-    for part in loop_call.loop.body:
-        if not isinstance(part, ast.Assign) or not isinstance(part.value, ast.Call):
-            continue
-        is_assigned = [getattr(target, "id", "") for target in part.targets] == [name]
-        library, _, function = (loop_call.module.names.of(part.value.func) or "").rpartition(".")
-        is_joining = library in ("jax.numpy", "numpy") and function in JOINING
-        if is_assigned and is_joining and name in map(_name, elements_of(part.value.args[0])):
-            return not any(isinstance(node, ast.Subscript) for node in part.value.args)
-    return False
+    """Whether each iteration of the loop appends to an array, and nothing else replaces it."""
+    module, loop = loop_call.module, loop_call.loop
+    values = [
+        part.value
+        for part in loop.body
+        if isinstance(part, ast.Assign) and [*map(_name, part.targets)] == [name]
+    ]
+    bindings = [
+        part
+        for part in ast.walk(loop)
+        if isinstance(part, ast.Name) and part.id == name and not isinstance(part.ctx, ast.Load)
+    ]
+    if len(values) != 1 or len(bindings) != 1 or not isinstance(values[0], ast.Call):
+        return False
+    library, _, function = (module.names.of(values[0].func) or "").rpartition(".")
+    joined = values[0].args[0] if values[0].args else None
+    is_sequence = isinstance(joined, (ast.List, ast.Tuple)) or function == "append"
+    return (
+        library in ("jax.numpy", "numpy")
+        and function in JOINING
+        and is_sequence
+        and name in map(_name, elements_of(joined))
+    )
 
 
 def _name(node: ast.expr) -> str:
