@@ -63,6 +63,7 @@ print(jnp.sum((weights - old_weights) ** 2))
 DONATING = ("jax.jit", "jax.pmap", "jax.experimental.pjit.pjit")
 # Attributes that need no values: those of arrays, and of a `TrainState`.
 VALUELESS = {"shape", "dtype", "ndim", "size", "sharding", "apply_fn", "tx", "is_deleted"}
+LEAVING = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 UPDATES = ("apply_updates", "apply_gradients", "replace", "_replace", "map", "tree_map", "update")
 
 
@@ -72,7 +73,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     inference = infer_jax(project)
     for module in project:
         for call in module.calls:
-            if module.enclosing_function(call) in inference.contexts:
+            function = module.enclosing_function(call)
+            if function in inference.contexts or isinstance(function, ast.Lambda):
                 continue
             compiled = compiled_of(project, module, call.func)
             if compiled is None or compiled.name not in DONATING:
@@ -189,13 +191,13 @@ def _held(value: ast.expr) -> set[str]:
 
 def _first_read(module: Module, call: ast.Call, name: str) -> ast.expr | None:
     """The first read of a name after a call, before it is bound again."""
+    if isinstance(module.statement_of(call), LEAVING):
+        return None
     for statement in statements_after(module, module.statement_of(call)):
         for node in _own_reads(statement):
             if node.id == name and not _needs_no_values(module, node):
                 return node
-        if name in names_bound_in(statement) or isinstance(
-            statement, (ast.Return, ast.Raise, ast.Break, ast.Continue)
-        ):
+        if name in names_bound_in(statement) or isinstance(statement, LEAVING):
             return None
     return None
 
