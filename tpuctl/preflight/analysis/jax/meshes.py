@@ -105,10 +105,10 @@ def bound_axes(project: Project) -> frozenset[str] | None:
             if is_mapped and (mesh_axes(project, module, mesh) or axes_of_meshes(project)) is None:
                 return None
             for value in values:
-                named = texts(project, module, value)
-                if named is None:
+                names = texts(project, module, value)
+                if names is None:
                     return None
-                bound |= {*named}
+                bound |= {*names}
     return frozenset(bound)
 
 

@@ -85,18 +85,18 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 axes, specs = None, [argument(call, 1, "shardings")]
             else:
                 continue
-            known = frozenset(axes) if axes is not None else axes_of_meshes(project)
-            if known is not None:
+            mesh_names = frozenset(axes) if axes is not None else axes_of_meshes(project)
+            if mesh_names is not None:
                 for spec in specs:
-                    yield from _specs(project, module, spec, known)
+                    yield from _specs(project, module, spec, mesh_names)
 
 
 def _specs(
-    project: Project, module: Module, spec: ast.expr | None, known: frozenset[str]
+    project: Project, module: Module, spec: ast.expr | None, mesh_names: frozenset[str]
 ) -> Iterator[Finding]:
     for where, node, axis in named_axes(project, module, spec):
-        if axis not in known:
-            text = _listed(known)
+        if axis not in mesh_names:
+            text = _listed(mesh_names)
             message = f'{quoted(where, node)} names the axis "{axis}", and the mesh has {text}'
             is_reached = bool(reachability_of(project).of(where, node))
             severity = Severity.error if is_reached else Severity.risk

@@ -74,15 +74,20 @@ def _mapped(
     project: Project, module: Module, call: ast.Call, reference: Reference
 ) -> Iterator[Finding]:
     count, passed = _parameter_count(reference), argument(call, 2, "in_specs")
-    given = _length(project, module, passed)
-    if passed is not None and count is not None and given is not None and count != given:
+    spec_count = _length(project, module, passed)
+    if passed is not None and count is not None and spec_count is not None and count != spec_count:
         takes = f"and the function takes {_arguments(count)}"
-        yield _finding(project, module, passed, "in_specs", given, takes)
+        yield _finding(project, module, passed, "in_specs", spec_count, takes)
     results, expected = _result_count(reference), argument(call, 3, "out_specs")
-    given = _length(project, module, expected)
-    if expected is not None and results is not None and given is not None and results != given:
+    spec_count = _length(project, module, expected)
+    if (
+        expected is not None
+        and results is not None
+        and spec_count is not None
+        and results != spec_count
+    ):
         returns = f"and the function returns {results} values"
-        yield _finding(project, module, expected, "out_specs", given, returns)
+        yield _finding(project, module, expected, "out_specs", spec_count, returns)
 
 
 def _compiled(project: Project, module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -90,10 +95,10 @@ def _compiled(project: Project, module: Module, call: ast.Call) -> Iterator[Find
     if compiled is None or compiled.name not in SHARDED or compiled.static != frozenset():
         return
     is_known = not (call.keywords or any(isinstance(part, ast.Starred) for part in call.args))
-    given = _length(project, compiled.module, compiled.keyword("in_shardings"))
-    if is_known and given is not None and given != len(call.args):
+    spec_count = _length(project, compiled.module, compiled.keyword("in_shardings"))
+    if is_known and spec_count is not None and spec_count != len(call.args):
         passes = f"and the call passes {_arguments(len(call.args))}"
-        yield _finding(project, module, call, "in_shardings", given, passes)
+        yield _finding(project, module, call, "in_shardings", spec_count, passes)
 
 
 def _arguments(count: int) -> str:
@@ -101,9 +106,9 @@ def _arguments(count: int) -> str:
 
 
 def _finding(
-    project: Project, module: Module, node: ast.expr, name: str, given: int, other: str
+    project: Project, module: Module, node: ast.expr, name: str, spec_count: int, other: str
 ) -> Finding:
-    message = f"{quoted(module, node)}: {name} has {given}, {other}"
+    message = f"{quoted(module, node)}: {name} has {spec_count}, {other}"
     hint = "Write one for each, in a tuple, or a single one for all."
     is_reached = bool(reachability_of(project).of(module, node))
     severity = Severity.error if is_reached else Severity.risk

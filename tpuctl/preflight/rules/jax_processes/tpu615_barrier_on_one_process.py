@@ -87,7 +87,7 @@ def _needs_all(project: Project, module: Module, call: ast.Call) -> str | None:
     compiled = compiled_of(project, module, call.func)
     if compiled is None:
         return None
-    is_global = compiled.name == "jax.pmap" or any(
-        compiled.keyword(name) is not None for name in ("in_shardings", "out_shardings")
-    )
+    # Without a name of an axis, `pmap` exchanges nothing, and one process may run it.
+    options = ("axis_name", "in_shardings", "out_shardings")
+    is_global = any(compiled.keyword(name) is not None for name in options)
     return "runs on the devices of all processes" if is_global else None
