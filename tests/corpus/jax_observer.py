@@ -23,6 +23,7 @@ import jax
 
 ITERATIONS = 30  # of the loops of a program
 FILE = "train.py"
+CAPTURED = 1_000_000  # bytes of constants of which JAX warns
 COMPILATION = "/jax/core/compile/backend_compile_duration"
 
 counts: Counter[str] = Counter()
@@ -71,6 +72,7 @@ def observe(source: str) -> dict[str, Any]:
         "error": error,
         "line": line,
         "lines": len(output.getvalue().splitlines()),
+        "different_lines": len({*output.getvalue().splitlines()}),
         "warnings": [str(warning.message) for warning in caught],
         "is_donated": isinstance(state, jax.Array) and state.is_deleted(),
         "is_alone": _is_alone(names.get("weights")),
@@ -103,4 +105,5 @@ if __name__ == "__main__":
         join_processes(*sys.argv[1:])
     jax.monitoring.register_event_duration_secs_listener(count_compilation)
     count_reads()
+    jax.config.update("jax_captured_constants_warn_bytes", CAPTURED)
     print(json.dumps([observe(source) for source in json.load(sys.stdin)]))

@@ -25,6 +25,10 @@ ERRORS = {
     "TPU603": {"IndexError", "TypeError", "ConcretizationTypeError"},
     "TPU604": {"NonConcreteBooleanIndexError", "ConcretizationTypeError"},
     "TPU611": {"KeyReuseError"},
+    "TPU614": {"RuntimeError", "ValueError"},  # by reading, and by donating again
+    "TPU619": {"NameError", "ValueError"},
+    "TPU620": {"ValueError"},
+    "TPU623": {"ValueError"},
 }
 # Rules about programs that run, and whether a program does what the rule says.
 COSTS: Mapping[str, Callable[[Observation], bool]] = {
@@ -38,11 +42,19 @@ COSTS: Mapping[str, Callable[[Observation], bool]] = {
     "TPU612": lambda observation: any(
         "dtype float64 requested" in text for text in observation["warnings"]
     ),
+    "TPU622": lambda observation: any(
+        "constants were captured" in text for text in observation["warnings"]
+    ),
+    "TPU616": lambda observation: observation["different_lines"] <= 2,
 }
 # A rule about several processes, and what JAX may raise in them.
 PROCESSES = "TPU613"
+# In marked lines of these, one of several processes waits forever.
+ENDLESS = ("TPU615",)
+# What these say shows only where a program starts the processes itself.
+STARTING = ("TPU617", "TPU618", "TPU621")
 PROCESS_ERRORS = {"AssertionError", "ValueError"}
-CODES = sorted({*ERRORS, *COSTS, PROCESSES})
+CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS, *STARTING})
 
 
 def observed(code: str) -> list[Observation]:

@@ -31,6 +31,12 @@ OLDER = "tpu-vm-tf-2.16.1-pod-pjrt"
         ("import tensorflow as tf\n", "tensorflow"),
         ("import keras\n", "tensorflow"),
         ("import jax\nimport tensorflow as tf  # tf.data\n", "tensorflow"),
+        ("import flax\nimport tensorflow as tf  # tf.data\n", "jax"),
+        ("import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n", "jax"),
+        ("import os\nos.environ.setdefault('KERAS_BACKEND', 'jax')\nimport keras\n", "jax"),
+        ("import os\nos.environ.update(KERAS_BACKEND='jax')\nimport keras, jax\n", "jax"),
+        ("import os\nos.environ['KERAS_BACKEND'] = 'tensorflow'\nimport keras\n", "tensorflow"),
+        ("# os.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n", "tensorflow"),
         ("import torch\n", None),  # to load data
         ("from .jax import step\n", None),
         ("import jaxtyping\n", None),
@@ -63,6 +69,18 @@ def imported_framework(folder: Path, source: str) -> Framework | None:
         # TensorFlow loads JAX's data, unless JAX has no support for TPUs.
         ({"requirements.txt": "jax[tpu]\ntensorflow\n"}, "jax", "requirements.txt"),
         ({"requirements.txt": "jax\ntensorflow\n"}, "tensorflow", "requirements.txt"),
+        ({"requirements.txt": "flax\ntensorflow==2.11.1\n"}, "jax", "requirements.txt"),
+        ({"requirements.txt": "jax\ntensorflow-cpu\n"}, "jax", "requirements.txt"),
+        (
+            {"requirements.txt": "optax\ntensorflow-tpu==2.19.1\n"},
+            "tensorflow",
+            "requirements.txt",
+        ),
+        (
+            {"train.py": "import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n"},
+            "jax",
+            "train.py",
+        ),
         (
             {"pyproject.toml": '[project]\ndependencies = ["jax[tpu]>=0.4"]\n'},
             "jax",

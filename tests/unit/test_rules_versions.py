@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,37 @@ def test_requirements(tmp_path: Path) -> None:
     checked.assert_marked(HEAD, of("2.18.0"), **{"requirements.txt": REQUIREMENTS})
     # A runtime without TensorFlow has no version that could be replaced.
     assert checked.findings(HEAD, of(None), {}) == []
+
+
+LOADING = (
+    "import jax\nimport tensorflow as tf  # tf.data\nos.system('pip install tensorflow-cpu')\n"
+)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        LOADING,
+        LOADING.replace("import jax\n", "from flax import linen\nimport jax.numpy as jnp\n"),
+        LOADING.replace("import jax\n", "import torch_xla\n"),
+        "import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n",
+    ],
+)
+def test_tensorflow_that_loads_data(tmp_path: Path, source: str) -> None:
+    checked = RuleChecker(tmp_path, *CODES)
+    requirements = "flax\ntensorflow==2.12.0\ntensorflow-cpu==2.12.0\n"
+    assert not checked.findings(source, of("2.18.0"), {"requirements.txt": requirements})
+    # On the image that the stack file names, pip keeps TensorFlow.
+    target = replace(of("2.18.0"), image="tpu-vm-tf-2.18.0-pjrt")
+    (finding,) = checked.findings(source, target, {"requirements.txt": requirements})
+    assert (finding.code, finding.line, finding.severity) == ("TPU503", 2, "risk")
+    assert "job: {framework: " in finding.hint
+
+
+def test_tensorflow_beside_jax_that_uses_the_tpu(tmp_path: Path) -> None:
+    source = HEAD + "import jax\nstrategy = tf.distribute.TPUStrategy()\n"
+    files = {"requirements.txt": "tensorflow==2.12.0  # TPU503 error\n"}
+    RuleChecker(tmp_path, *CODES).assert_marked(source, of("2.18.0"), **files)
 
 
 def test_requirements_in_other_files(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def _image_target(stack: Stack) -> Target:
         stack.image_python,
         requirements=None if requirements == AUTO else requirements,
         installs_more=bool((names and not is_lock) or job.setup),
+        environment=tuple(job.env.items()),
     )
 
 
@@ -207,6 +208,7 @@ def _garbage_collection_paused() -> Iterator[None]:
 
 
 def _check(project: Project, target: Target) -> Report:
+    project.environment = dict(target.environment)
     findings: list[Finding] = []
     notes: list[CheckNote] = []
     is_readable = "__main__" in project.modules
@@ -227,7 +229,7 @@ def _check(project: Project, target: Target) -> Report:
         *(unreadable.path for unreadable in project.unreadable),
     )
     report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
-    framework = framework_of(project.script) if is_readable else None
+    framework = framework_of(project) if is_readable else None
     return replace(Report.merge([report]), framework=framework)
 
 

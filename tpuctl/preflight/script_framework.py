@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from tpuctl.catalog import base_runtime
 from tpuctl.errors import Diagnostic
 from tpuctl.model.scripts.framework import TITLES, Framework, framework_of_modules
-from tpuctl.preflight.analysis.program.source import Module
+from tpuctl.preflight.analysis.program.source import Module, Project
 
 if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
 
 
-def framework_of(script: Module) -> Framework | None:
+def framework_of(project: Project) -> Framework | None:
     """The framework of a script, if its imports tell."""
-    return framework_of_modules(imported_modules(script))
+    return framework_of_modules(imported_modules(project.script), project.keras_backend)
 
 
 def imported_modules(script: Module) -> set[str]:

@@ -266,8 +266,10 @@ def _is_jax(script: Path, stack: Stack | None, tensorflow: str | None) -> bool:
     from tpuctl.preflight.analysis.program.source import load
     from tpuctl.preflight.script_framework import framework_of, imported_modules
 
-    module = load(script).script
-    framework = framework_of(module)
+    project = load(script)
+    if stack is not None:
+        project.environment = stack.file.job.env
+    module, framework = project.script, framework_of(project)
     choice = FrameworkChoice(framework, script.name) if framework is not None else None
     if stack is not None:
         choice = stack.for_framework(choice).framework

@@ -36,6 +36,12 @@ PACKAGES: Mapping[str, Framework] = {
     "torch-xla": "torch",
     **dict.fromkeys(("keras", "tensorflow", "tensorflow-cpu", "tf-keras"), "tensorflow"),
 }
+# Of which a program has one only if JAX runs its model; it may load data with TensorFlow.
+JAX_LIBRARIES = {"dm-haiku", "equinox", "flax", "haiku", "optax", "orbax", "orbax-checkpoint"}
+# The backend of Keras 3, as scripts set it in `os.environ`.
+KERAS_BACKEND = re.compile(
+    rb"""(?m)^[^#\n]*\bKERAS_BACKEND["']?\s*\]?\s*[=,:]\s*["'](tensorflow|jax|torch)["']"""
+)
 IMPORT = re.compile(rb"(?m)^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)")
 MAX_FOLDERS, MAX_SCRIPTS, MAX_BYTES = 50, 200, 1 << 20
 
@@ -56,33 +62,48 @@ def is_tensorflow(choice: FrameworkChoice | None) -> bool:
     return choice is None or choice.framework == "tensorflow"
 
 
-def framework_of_modules(modules: Iterable[str]) -> Framework | None:
+def framework_of_modules(
+    modules: Iterable[str], keras_backend: str = "tensorflow"
+) -> Framework | None:
     """The framework of a script that imports these modules; None if they do not tell.
 
-    A script of several frameworks is one of TensorFlow's, which its images can run.
+    A script of several frameworks is one of TensorFlow's, which its images can run, unless it
+    imports a library for JAX.
     """
-    return _only({MODULES[name] for name in modules if name in MODULES})
+    names = {keras_backend if name == "keras" else name for name in modules}
+    frameworks = {MODULES[name] for name in names if name in MODULES}
+    return _only(frameworks - ({"tensorflow"} if names & JAX_LIBRARIES else set()))
 
 
 def framework_of_script(script: Path) -> Framework | None:
     """The framework that a script imports; None if it imports none or cannot be read."""
-    return framework_of_modules(modules_of_script(script))
+    source = _source(script)
+    backends = KERAS_BACKEND.findall(source) or [b"tensorflow"]
+    return framework_of_modules(_modules(source), backends[-1].decode())
 
 
 def modules_of_script(script: Path) -> set[str]:
     """The top-level modules that a script imports; none if it cannot be read."""
+    return _modules(_source(script))
+
+
+def _source(script: Path) -> bytes:
     try:
-        source = read_file(script, MAX_BYTES)
+        return read_file(script, MAX_BYTES)
     except OSError:
-        return set()
+        return b""
+
+
+def _modules(source: bytes) -> set[str]:
     return {name.decode() for name in IMPORT.findall(source)}
 
 
 def framework_of_requirements(requirements: Iterable[Requirement]) -> Framework | None:
     """The framework that drives the TPU, by a package for it, or else the one that is installed.
 
-    JAX programs often install TensorFlow too, to load data. What a lock installs only for other
-    packages does not tell.
+    JAX programs often install TensorFlow too, to load data: those that install a library for JAX,
+    or the TensorFlow that runs on CPUs alone, do. What a lock installs only for other packages
+    does not tell.
     """
     requirements = [requirement for requirement in requirements if not requirement.is_transitive]
     drivers: set[Framework] = set()
@@ -96,7 +117,9 @@ def framework_of_requirements(requirements: Iterable[Requirement]) -> Framework 
     if len(drivers) == 1:
         return drivers.pop()
     names = {requirement.name for requirement in requirements}
-    return _only(drivers | {PACKAGES[name] for name in names if name in PACKAGES})
+    frameworks = drivers | {PACKAGES[name] for name in names if name in PACKAGES}
+    loads_data = names & JAX_LIBRARIES or ("jax" in frameworks and "tensorflow-cpu" in names)
+    return _only(frameworks - ({"tensorflow"} - drivers if loads_data else set()))
 
 
 def _only(frameworks: set[Framework]) -> Framework | None:

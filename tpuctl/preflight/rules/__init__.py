@@ -23,6 +23,7 @@ Value = TypeVar("Value")
 # Not `tensorflow_host`: a model of another library may be trained with TensorFlow.
 FRAMEWORKS: Mapping[str, Callable[[Project], bool]] = {
     "jax": lambda project: project.uses_jax,
+    "jax_processes": lambda project: project.uses_jax,
     "tensorflow_steps": lambda project: project.uses_tensorflow,
     "torch": lambda project: project.uses_torch_xla,
 }

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tpuctl.preflight.analysis.program.functions import Reference, reference_of
+from tpuctl.preflight.analysis.program.functions import Reference, keras_bases, reference_of
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import (
     Function,
@@ -16,9 +16,10 @@ from tpuctl.preflight.analysis.program.syntax import (
     parameters_of,
     title,
 )
+from tpuctl.preflight.analysis.program.tensorflow_calls import KERAS_METHODS
 from tpuctl.preflight.analysis.program.wrappers import COMPILERS, FILTERED, PARTIAL, TRANSFORMS
 from tpuctl.preflight.analysis.tracing.reachability import Caller, reachability_of
-from tpuctl.preflight.analysis.tracing.traced import Traced
+from tpuctl.preflight.analysis.tracing.traced import Traced, is_traced_base
 
 # Functions that trace their arguments wherever they are called: positions and names of these.
 CONTROL_FLOW = {
@@ -47,6 +48,10 @@ class Compiled:
 
     def keyword(self, name: str) -> ast.expr | None:
         return next((keyword.value for keyword in self.keywords if keyword.arg == name), None)
+
+    def constants(self, name: str) -> list[object]:
+        """The constants in an option such as `donate_argnums`, if all are known."""
+        return _constants(self.keyword(name)) or []
 
     @property
     def parameters(self) -> list[str]:
@@ -163,6 +168,7 @@ def find_jax_traced(project: Project) -> dict[ast.AST, Traced]:
     """The functions that JAX traces, by node; not those that they call."""
     reachability = reachability_of(project)
     roots = [root for module in project for root in _roots(project, module)]
+    roots += [root for module in project for root in _keras_roots(project, module)]
     if not any(reachability.of(root.module, root.node) for root in roots):
         reachability.treat_as_library()
     traced: dict[ast.AST, Traced] = {}
@@ -190,6 +196,20 @@ def _roots(project: Project, module: Module) -> Iterator[Traced]:
                 if reference is not None:
                     because = f"{title(reference.function)} is passed to {name}"
                     yield _root(reference, because, frozenset(), is_bound=False)
+
+
+def _keras_roots(project: Project, module: Module) -> Iterator[Traced]:
+    """The methods of layers, models, losses and metrics that Keras traces with JAX."""
+    if project.keras_backend != "jax":
+        return
+    for owner in module.of_types(ast.ClassDef):
+        if not any(map(is_traced_base, keras_bases(project, module, owner))):
+            continue
+        for method in owner.body:
+            if isinstance(method, ast.FunctionDef) and method.name in KERAS_METHODS:
+                because = f"Keras traces `{owner.name}.{method.name}`"
+                reference = Reference(module, method)
+                yield _root(reference, because, frozenset({"training", "mask"}), is_bound=False)
 
 
 def _compiled_root(compiled: Compiled) -> Iterator[Traced]:

@@ -150,7 +150,12 @@ class JaxInference(Inference):
         if value.closure is None or value.name not in TRANSFORMS:
             return result
         if value.name.endswith("value_and_grad"):
-            return Value(Kind.STATIC, items=(TENSOR, STRUCTURE)) if not value.fields else UNKNOWN
+            options = {name for name, _ in value.fields}
+            if not options <= {"has_aux", "argnums"}:
+                return UNKNOWN
+            is_pair = "has_aux" in options
+            loss = Value(Kind.STATIC, items=(TENSOR, UNKNOWN)) if is_pair else TENSOR
+            return Value(Kind.STATIC, items=(loss, STRUCTURE))
         return STRUCTURE if value.name == "jax.vmap" else UNKNOWN
 
     def _method_call(

@@ -8,10 +8,17 @@ from dataclasses import dataclass, replace
 
 from tpuctl.preflight.analysis.jax.compiled_functions import Compiled, called_compiler, decorated
 from tpuctl.preflight.analysis.jax.inference import infer_jax
-from tpuctl.preflight.analysis.program.control_flow import Loop, loop_around
+from tpuctl.preflight.analysis.program.callers import calls_of
+from tpuctl.preflight.analysis.program.control_flow import Loop, is_in_branch, loop_around
 from tpuctl.preflight.analysis.program.functions import function_of, method_of
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, returns_of
+from tpuctl.preflight.analysis.program.syntax import (
+    FUNCTIONS,
+    Function,
+    argument_of,
+    dotted,
+    returns_of,
+)
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
 GRADIENTS = ("grad", "value_and_grad", "filter_grad", "filter_value_and_grad")
@@ -30,10 +37,23 @@ class LoopCall:
     takes_gradients: bool  # as training steps do
 
     @property
+    def arguments(self) -> list[tuple[str, ast.expr]]:
+        return arguments_of(self.compiled, self.call)
+
+    @property
     def assignment(self) -> ast.Assign | None:
         """The statement that assigns its result, if it does nothing else."""
         parent = self.module.parents.get(self.call)
         return parent if isinstance(parent, ast.Assign) else None
+
+
+def arguments_of(compiled: Compiled, call: ast.Call) -> list[tuple[str, ast.expr]]:
+    """The arguments of a call, by the name of the parameter; those of keywords alone if positions
+    are not known."""
+    keywords = [(part.arg, part.value) for part in call.keywords if part.arg]
+    if any(isinstance(value, ast.Starred) for value in call.args):
+        return keywords
+    return [*zip(compiled.parameters, call.args, strict=False), *keywords]
 
 
 def loop_calls(project: Project) -> list[LoopCall]:
@@ -84,17 +104,21 @@ def _compiled(project: Project, module: Module, node: ast.AST, depth: int) -> Co
     if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "self":
         owner = module.enclosing_class(node)
         method = None if owner is None else method_of(project, module, owner, node.attr)
-        if method is not None:
+        values = host.assigned_values(module, node)
+        if method is not None and not values:
             compiled = decorated(*method)
             return None if compiled is None else replace(compiled, is_method=True)
-        return _single(project, module, host.assigned_values(module, node), depth)
+        return _single(project, module, _replacing(module, node, values), depth)
     if isinstance(node, ast.Name):
         bindings = host.bindings(module, node)
         definitions = [binding.definition for binding in bindings]
         if len(definitions) == 1 and isinstance(definitions[0], FUNCTIONS):
             return decorated(module, definitions[0])
+        if len(bindings) == 1 and bindings[0].parameter is not None:
+            return _passed(project, module, bindings[0].parameter, depth)
         if bindings:
-            return _single(project, module, host.assigned_values(module, node), depth)
+            values = _replacing(module, node, host.assigned_values(module, node))
+            return _single(project, module, values, depth)
     name = module.names.of(node)
     definition = project.find(name) if name is not None else None
     if definition is not None and isinstance(definition[1], ast.FunctionDef):
@@ -109,6 +133,35 @@ def _single(
     if len(values) != 1 or values[0] is None:
         return None
     return _compiled(project, module, values[0], depth - 1)
+
+
+def _passed(project: Project, module: Module, parameter: ast.arg, depth: int) -> Compiled | None:
+    """The compiled function that all calls pass for a parameter, if it is just one."""
+    function = module.parents[module.parents[parameter]]
+    if not isinstance(function, FUNCTIONS) or module.enclosing_class(function) is not None:
+        return None
+    calls, is_complete = calls_of(project, module, function)
+    passed = {
+        None if value is None else _compiled(project, where, value, depth - 1)
+        for where, call in calls
+        for value in [argument_of(function, call, parameter.arg)]
+    }
+    return passed.pop() if is_complete and len(passed) == 1 else None
+
+
+def _replacing(
+    module: Module, node: ast.expr, values: list[ast.expr | None]
+) -> list[ast.expr | None]:
+    """The values of a name without those that the last one replaces, as in `f = jax.jit(f)`."""
+    last = values[-1] if values else None
+    name = dotted(node)
+    if (
+        isinstance(last, ast.Call)
+        and any(dotted(part) == name for part in last.args[:1])
+        and not is_in_branch(module, last, None)
+    ):
+        return [last]
+    return values
 
 
 def _returned(project: Project, module: Module, function: Function, depth: int) -> Compiled | None:

@@ -14,9 +14,15 @@ from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, argument, argume
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
 MAX_DEPTH = 48  # expressions between one and where its value is from
+MAX_CALLS = 3  # functions between a conditional and what it decides about
 COUNTS = ("jax.process_count", "jax.device_count", "jax.local_device_count")
 GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState")
 SEEDS = re.compile(r"(?:numpy\.)?random\.seed|set_seed|seed_everything|set_random_seed")
+# Whatever distributes a program over processes, or divides their data.
+DISTRIBUTES = re.compile(
+    r"\w*(?:[Ss]hard|[Mm]esh|[Pp]artition|replicate|multihost)\w*|pmap|xmap|pjit|psum|pmean"
+    r"|all_gather|process_index|process_count|process_id|local_devices|mpi4jax"
+)
 BUILTINS = {"len", "range", "int", "float", "min", "max", "abs", "enumerate", "zip", "list", "sum"}
 ARRAYS = ("numpy.", "jax.numpy.", "jax.random.")
 # Whose result does not have the values of their arguments.
@@ -142,9 +148,68 @@ def _combined(*values: Sameness) -> Sameness:
     return Sameness.SAME
 
 
+def is_on_one_process(project: Project, module: Module, node: ast.AST) -> bool:
+    """Whether only one process runs a node, by a conditional on the index of the process."""
+    return _is_on_one_process(project, module, node, MAX_CALLS)
+
+
+def _is_on_one_process(project: Project, module: Module, node: ast.AST, depth: int) -> bool:
+    below = node
+    for ancestor in module.ancestors(node):
+        if isinstance(ancestor, ast.If):
+            branch = _branch_of_one(project, module, ancestor.test)
+            if branch is not None and below in getattr(ancestor, branch):
+                return True
+        block = getattr(ancestor, "body", None)
+        if isinstance(block, list) and below in block:
+            for part in block[: block.index(below)]:
+                # `if jax.process_index() != 0: return`
+                if (
+                    isinstance(part, ast.If)
+                    and isinstance(part.body[-1], (ast.Return, ast.Continue))
+                    and _branch_of_one(project, module, part.test) == "orelse"
+                ):
+                    return True
+        if isinstance(ancestor, FUNCTIONS):
+            calls, is_complete = calls_of(project, module, ancestor)
+            return bool(depth and calls and is_complete) and all(
+                _is_on_one_process(project, where, call, depth - 1) for where, call in calls
+            )
+        below = ancestor
+    return False
+
+
+def _branch_of_one(project: Project, module: Module, test: ast.expr) -> str | None:
+    """The branch of a conditional that one process runs, "body" or "orelse", if there is one."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        branches = {_branch_of_one(project, module, part) for part in test.values}
+        return "body" if "body" in branches else None
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = _branch_of_one(project, module, test.operand)
+        return None if inner is None else "orelse" if inner == "body" else "body"
+    if isinstance(test, ast.Call):
+        function = function_of(project, module, test.func)
+        if function is not None:
+            values = [part.value for part in returns_of(function[1]) if part.value is not None]
+            return _branch_of_one(project, function[0], values[0]) if len(values) == 1 else None
+    where, value = resolved(project, module, test)
+    if isinstance(value, ast.Compare) and len(value.ops) == 1:
+        number = value.comparators[0]
+        is_index = _is_process_index(project, where, value.left)
+        if is_index and isinstance(number, ast.Constant) and number.value == 0:
+            kinds = {ast.Eq: "body", ast.NotEq: "orelse", ast.Gt: "orelse"}
+            return kinds.get(type(value.ops[0]))
+    return "orelse" if _is_process_index(project, where, value) else None
+
+
+def _is_process_index(project: Project, module: Module, node: ast.expr) -> bool:
+    where, value = resolved(project, module, node)
+    return where.names.called(value) in ("jax.process_index", "jax.host_id")
+
+
 def is_numpy(project: Project, module: Module, node: ast.expr) -> bool:
     """Whether an expression is certainly an array of NumPy."""
-    module, node = _resolved(project, module, node)
+    module, node = resolved(project, module, node)
     if isinstance(node, ast.Subscript):
         return is_numpy(project, module, node.value)
     if not isinstance(node, ast.Call):
@@ -154,7 +219,7 @@ def is_numpy(project: Project, module: Module, node: ast.expr) -> bool:
         return name.startswith("numpy.") and name not in GENERATORS
     if not isinstance(node.func, ast.Attribute):
         return False
-    where, owner = _resolved(project, module, node.func.value)
+    where, owner = resolved(project, module, node.func.value)
     is_drawn = isinstance(owner, ast.Call) and where.names.of(owner.func) in GENERATORS
     return is_drawn or is_numpy(project, where, owner)
 
@@ -165,14 +230,14 @@ def global_sharding(
     """The sharding that an expression certainly is, if it is over the devices of all processes."""
     if node is None:
         return None
-    module, node = _resolved(project, module, node)
+    module, node = resolved(project, module, node)
     if not isinstance(node, ast.Call) or not _is_named(module, node.func, "NamedSharding"):
         return None
     axes = _mesh_axes(project, module, argument(node, 0, "mesh"))
     spec = argument(node, 1, "spec")
     if axes is None or spec is None:
         return None
-    where, value = _resolved(project, module, spec)
+    where, value = resolved(project, module, spec)
     if not isinstance(value, ast.Call) or not _is_named(where, value.func, "PartitionSpec", "P"):
         return GlobalSharding(axes, frozenset())
     return GlobalSharding(axes, frozenset(_texts(*value.args)))
@@ -182,7 +247,7 @@ def _mesh_axes(project: Project, module: Module, node: ast.expr | None) -> tuple
     """The names of the axes of a mesh of all devices; None for other meshes."""
     if node is None:
         return None
-    module, node = _resolved(project, module, node)
+    module, node = resolved(project, module, node)
     if not isinstance(node, ast.Call):
         return None
     if _is_named(module, node.func, "make_mesh"):
@@ -196,7 +261,7 @@ def _mesh_axes(project: Project, module: Module, node: ast.expr | None) -> tuple
 
 
 def _holds_all_devices(project: Project, module: Module, node: ast.expr) -> bool:
-    module, node = _resolved(project, module, node)
+    module, node = resolved(project, module, node)
     if isinstance(node, ast.Call):
         name = module.names.of(node.func) or ""
         if name == "jax.devices":
@@ -226,11 +291,12 @@ def _texts(*nodes: ast.expr | None) -> list[str]:
     ]  # fmt: skip
 
 
-def _resolved(project: Project, module: Module, node: ast.expr) -> tuple[Module, ast.expr]:
+def resolved(project: Project, module: Module, node: ast.expr) -> tuple[Module, ast.expr]:
     """The expression whose value a name has, if there is just one; the expression itself if not."""
     host = HostCode.of(project)
     for _ in range(MAX_DEPTH):
-        if not isinstance(node, ast.Name):
+        is_attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        if not isinstance(node, ast.Name) and not is_attribute:
             break
         values = host.assigned_values(module, node)
         if len(values) != 1 or values[0] is None:

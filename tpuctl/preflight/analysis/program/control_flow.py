@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from typing import Any
 
 from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, SCOPES, dotted
@@ -45,6 +47,42 @@ def is_in_branch(module: Module, node: ast.AST, outer: ast.AST | None) -> bool:
             return True
         below = ancestor
     return False
+
+
+def statements_after(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements of the same function that may run after one, the next first.
+
+    After the last one in a loop, these are those of its next iteration.
+    """
+    below: ast.AST = statement
+    for ancestor in module.ancestors(statement):
+        block = _block_of(ancestor, below)
+        if block:
+            number = block.index(below)
+            yield from block[number + 1 :]
+            if isinstance(ancestor, LOOPS) and block is ancestor.body:
+                yield from block[: number + 1]
+        if isinstance(ancestor, SCOPES):
+            return
+        below = ancestor
+
+
+def statements_before(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements of the same function before one, the last first, as in the first iteration
+    of loops."""
+    below: ast.AST = statement
+    for ancestor in module.ancestors(statement):
+        block = _block_of(ancestor, below)
+        yield from reversed(block[: block.index(below)] if block else [])
+        if isinstance(ancestor, SCOPES):
+            return
+        below = ancestor
+
+
+def _block_of(node: ast.AST, statement: ast.AST) -> list[Any]:
+    """The statements of a node among which one is."""
+    blocks = [getattr(node, name, None) for name in ("body", "orelse", "finalbody")]
+    return next((block for block in blocks if isinstance(block, list) and statement in block), [])
 
 
 def _decision(node: ast.AST) -> ast.AST | None:

@@ -8,7 +8,7 @@ import sys
 import tokenize
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,8 @@ from tpuctl.preflight.analysis.program.qualified_names import Names
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_nodes, parts_of
 
 SOURCES = ("", "src")  # folders of packages, as on workers
+KERAS_BACKEND = "KERAS_BACKEND"
+STRATEGY = re.compile("TPUStrategy|TPUClusterResolver")
 
 
 class Exclusion(Protocol):
@@ -158,6 +160,11 @@ class Module:
             None,
         )
 
+    def statement_of(self, node: ast.AST) -> ast.stmt:
+        """The innermost statement that contains a node."""
+        around = (node, *self.ancestors(node))
+        return next(part for part in around if isinstance(part, ast.stmt))
+
     def column(self, line: int, offset: int) -> int:
         """The column in characters for a byte offset, as in `ast`."""
         text = self.lines[line - 1] if line <= len(self.lines) else ""
@@ -185,28 +192,43 @@ class Project:
     unreadable: list[UnreadableFile] = field(default_factory=list)
     upload: Upload | None = None  # None: everything counts as uploaded
     unavailable: list[Unavailable] = field(default_factory=list)
+    environment: Mapping[str, str] = field(default_factory=dict)  # of the job
     # Results shared by rules, by any hashable key.
     cache: dict[Any, Any] = field(default_factory=dict)
     _found: dict[str, tuple[Module, ast.AST] | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def uses_tensorflow(self) -> bool:
-        """Whether any file imports TensorFlow or Keras."""
-        return any(
-            name == "tensorflow" or name.startswith(("tensorflow.", "keras", "tf_keras"))
-            for module in self
-            for name in module.names.imports.values()
-        )
+        """Whether any file imports TensorFlow, or Keras for TensorFlow."""
+        packages = ["tensorflow", "tf_keras"]
+        packages += ["keras", "keras_hub", "keras_nlp"] * (self.keras_backend == "tensorflow")
+        return any(map(self._imports, packages))
 
     @cached_property
     def uses_jax(self) -> bool:
-        """Whether any file imports JAX."""
-        return self._imports("jax")
+        """Whether any file imports JAX, or Keras for JAX."""
+        return self._imports("jax") or (self.keras_backend == "jax" and self._imports("keras"))
+
+    @cached_property
+    def keras_backend(self) -> str:
+        """What Keras 3 computes with: "tensorflow", unless the script or the job's environment
+        sets another backend.
+        """
+        backend = self.environment.get(KERAS_BACKEND, "")
+        for module in self:
+            for value, is_default in environment_values(module, KERAS_BACKEND):
+                backend = backend if backend and is_default else value
+        return backend or "tensorflow"
 
     @cached_property
     def uses_torch_xla(self) -> bool:
         """Whether any file imports PyTorch/XLA."""
         return self._imports("torch_xla")
+
+    @cached_property
+    def has_other_driver(self) -> bool:
+        """Whether JAX or PyTorch/XLA computes on the TPU, so that TensorFlow only loads data."""
+        return (self.uses_jax or self.uses_torch_xla) and not self.uses_name(STRATEGY)
 
     def _imports(self, package: str) -> bool:
         return any(
@@ -273,6 +295,32 @@ class Project:
             module_name, _, last = module_name.rpartition(".")
             rest = f"{last}.{rest}"
         return None
+
+
+def environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]:
+    """The texts that a file assigns to an environment variable, and whether only by default."""
+    for node in module.of_types(ast.Assign, ast.AugAssign, ast.Call):
+        pairs: list[tuple[ast.AST | None, ast.expr]] = []
+        method = ""
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            target = node.targets[0]
+            owner: ast.AST = target.value
+            pairs = [(target.slice, node.value)]
+        elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Dict):
+            owner, pairs = node.target, [*zip(node.value.keys, node.value.values, strict=True)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner, method = node.func.value, node.func.attr
+            pairs = [(ast.Constant(part.arg), part.value) for part in node.keywords]
+            if method == "setdefault" and len(node.args) == 2:
+                pairs = [(node.args[0], node.args[1])]
+            elif node.args and isinstance(node.args[0], ast.Dict):
+                pairs += zip(node.args[0].keys, node.args[0].values, strict=True)
+        if not pairs or module.names.of(owner) != "os.environ":
+            continue
+        for key, value in pairs:
+            texts = [getattr(part, "value", None) for part in (key, value)]
+            if texts[0] == name and isinstance(texts[1], str):
+                yield texts[1], method == "setdefault"
 
 
 def load(

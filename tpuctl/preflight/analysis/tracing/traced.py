@@ -203,7 +203,7 @@ class _Search:
                     yield program
             elif isinstance(node, ast.Call):
                 yield from self._roots_of_call(module, node)
-            else:
+            elif self.project.keras_backend == "tensorflow":
                 yield from self._keras_methods(module, node)
 
     def _roots_of_call(self, module: Module, node: ast.Call) -> Iterator[Traced]:
@@ -215,6 +215,8 @@ class _Search:
         is_run = isinstance(node.func, ast.Attribute) and node.func.attr in RUNS
         if is_run and name is None and self.has_tensorflow:
             yield from self._replicated(module, node)
+        if self.project.keras_backend != "tensorflow":
+            return
         if isinstance(node.func, ast.Attribute) and node.func.attr == "compile":
             for loss in elements_of(argument(node, 1, "loss")):
                 yield from self._keras_function(module, loss, "the loss of a model", "loss")
@@ -259,7 +261,7 @@ class _Search:
 
     def _keras_methods(self, module: Module, node: ast.ClassDef) -> Iterator[Traced]:
         bases = list(keras_bases(self.project, module, node))
-        if not any(_is_traced_base(name) for name in bases):
+        if not any(is_traced_base(name) for name in bases):
             return
         is_layer = any((keras_name(name) or "").startswith(("layers.", "Layer")) for name in bases)
         for method in node.body:
@@ -370,6 +372,6 @@ def _keras_of(module: Module) -> str:
     return "tensorflow.keras." if "tensorflow" in imports else ""
 
 
-def _is_traced_base(name: str) -> bool:
+def is_traced_base(name: str) -> bool:
     keras = keras_name(name) or ""
     return keras in TRACED_BASES or keras.startswith(TRACED_MODULES)

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.compiled_functions import called_compiler, decorated
+from tpuctl.preflight.analysis.jax.inference import infer_jax
+from tpuctl.preflight.analysis.program.callers import calls_of
 from tpuctl.preflight.analysis.program.control_flow import (
     is_in_branch,
     loop_around,
@@ -61,6 +63,7 @@ for step in range(1000):
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
+    yield from _in_functions(project)
     for module in project:
         for node in module.of_types(ast.Call, ast.FunctionDef):
             loop = loop_around(module, node)
@@ -80,6 +83,36 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 text = quoted(module, node) if isinstance(node, ast.Call) else f"`{node.name}`"
                 message = f"{text} is traced and compiled again in each iteration of the loop"
                 yield finding_at(RULE, module, node, message, "Create it once, before the loop.")
+
+
+def _in_functions(project: Project) -> Iterator[Finding]:
+    """Functions that a loop calls, and that compile a new function whenever they run."""
+    inference = infer_jax(project)
+    for module in project:
+        for node in module.calls:
+            function = module.enclosing_function(node)
+            parent = module.parents[node]
+            is_called = isinstance(parent, ast.Call) and parent.func is node
+            if not is_called or not isinstance(function, ast.FunctionDef):
+                continue
+            if function.decorator_list or function in inference.contexts or not node.args:
+                continue
+            if loop_around(module, node) or is_in_branch(module, node, None):
+                continue
+            is_new = isinstance(node.args[0], ast.Lambda) or (
+                module.names.called(node.args[0]) in WRAPPERS
+            )
+            if not is_new or called_compiler(project, module, node) is None:
+                continue
+            calls, _ = calls_of(project, module, function)
+            loops = [(where, call, loop_around(where, call)) for where, call in calls]
+            if any(loop and not is_in_branch(where, call, loop) for where, call, loop in loops):
+                message = (
+                    f"{quoted(module, node)} is traced and compiled again whenever a loop calls "
+                    f"`{function.name}`"
+                )
+                hint = "Create it once, outside of the function."
+                yield finding_at(RULE, module, node, message, hint)
 
 
 def _created(module: Module, loop: ast.AST, node: ast.expr) -> ast.AST | None:

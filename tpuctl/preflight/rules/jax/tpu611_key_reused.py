@@ -5,10 +5,21 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from tpuctl.preflight.analysis.jax.loops import LoopCall, loop_calls
 from tpuctl.preflight.analysis.program.control_flow import LOOPS, Loop, names_bound_in, names_in
+from tpuctl.preflight.analysis.program.functions import function_of
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, SCOPES, argument, parts_of
-from tpuctl.preflight.analysis.source_findings import finding_at
+from tpuctl.preflight.analysis.program.syntax import (
+    FUNCTIONS,
+    SCOPES,
+    Function,
+    argument,
+    argument_of,
+    parameters_of,
+    parts_of,
+)
+from tpuctl.preflight.analysis.source_findings import finding_at, quoted
+from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 RULE = Rule(
@@ -42,6 +53,8 @@ noise = jax.random.normal(noise_key, (8, 8))
 # Functions of `jax.random` that may use a key again.
 OTHERS = {"PRNGKey", "key", "fold_in", "clone", "key_data", "wrap_key_data", "key_impl"}
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
+MAKERS = {"PRNGKey", "key", "split", "fold_in"}
+MAX_DEPTH = 4  # functions that pass a key on
 Uses = dict[str, ast.Call]
 
 
@@ -50,6 +63,78 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         for scope in module.of_types(*SCOPES):
             if not isinstance(scope, (ast.Lambda, ast.ClassDef)):
                 yield from _statements(module, scope.body, {})
+    for loop_call in loop_calls(project):
+        yield from _passed(project, loop_call)
+
+
+def _passed(project: Project, loop_call: LoopCall) -> Iterator[Finding]:
+    """Report keys that a loop passes to a compiled function unchanged, and that it draws with."""
+    reference = loop_call.compiled.reference
+    if reference is None:
+        return
+    module, bound = loop_call.module, names_bound_in(loop_call.loop)
+    for parameter, value in loop_call.arguments:
+        if not isinstance(value, ast.Name) or value.id in bound:
+            continue
+        bindings = HostCode.of(project).bindings(module, value)
+        is_key = bindings and all(_makes_key(module, binding.value) for binding in bindings)
+        if is_key and _draws(project, reference.module, reference.function, parameter, MAX_DEPTH):
+            step = quoted(module, loop_call.call.func)
+            message = (
+                f"`{value.id}` is the same in each iteration, so {step} draws the same numbers"
+            )
+            hint = f"Pass a key of the step: jax.random.fold_in({value.id}, step)."
+            yield finding_at(RULE, module, value, message, hint)
+
+
+def _makes_key(module: Module, value: ast.expr | None) -> bool:
+    while isinstance(value, ast.Subscript):
+        value = value.value
+    name = "" if value is None else module.names.called(value) or ""
+    return name.removeprefix("jax.random.") in MAKERS
+
+
+def _draws(
+    project: Project, module: Module, function: Function, parameter: str, depth: int
+) -> bool:
+    """Whether a function certainly draws numbers with a key as it is: no call may make it
+    another one by the number of the step."""
+    loads = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and node.id == parameter and isinstance(node.ctx, ast.Load)
+    ]
+    if (
+        not loads
+        or not depth
+        or any((module.names.called(node) or "").endswith("fold_in") for node in ast.walk(function))
+    ):
+        return False
+    return all(_draws_with(project, module, node, depth) for node in loads)
+
+
+def _draws_with(project: Project, module: Module, node: ast.Name, depth: int) -> bool:
+    parent = module.parents[node]
+    around = module.parents.get(parent)
+    if isinstance(parent, ast.Dict) and isinstance(around, ast.keyword):
+        return around.arg == "rngs"
+    if isinstance(parent, ast.keyword) and isinstance(around, ast.Call):
+        if parent.arg == "rngs":
+            return True
+        parent = around
+    if not isinstance(parent, ast.Call) or node is parent.func:
+        return False
+    if (module.names.of(parent.func) or "").startswith("jax.random."):
+        return True
+    resolved = function_of(project, module, parent.func)
+    if resolved is None:
+        return False
+    passed = [
+        part.arg
+        for part in parameters_of(resolved[1])
+        if argument_of(resolved[1], parent, part.arg) is node
+    ]
+    return bool(passed) and _draws(project, *resolved, passed[0], depth - 1)
 
 
 def _statements(module: Module, body: Iterable[ast.stmt], uses: Uses) -> Iterator[Finding]:

@@ -19,7 +19,9 @@ RULE = Rule(
         "The image's TensorFlow is built for TPUs, and jobs keep it: its version is a constraint "
         "for pip, which rejects requirements that need another version before the job starts. "
         "Packages that the script itself installs are not constrained: they replace the image's "
-        "TensorFlow with a build that does not support TPUs."
+        "TensorFlow with a build that does not support TPUs. Scripts for JAX and PyTorch/XLA only "
+        "load data with TensorFlow, in any version: their runtime has none, unless the stack file "
+        "names another."
     ),
     bad="""\
 import subprocess
@@ -39,7 +41,8 @@ subprocess.run([sys.executable, "-m", "pip", "install", "tensorflow-datasets"], 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
-    if version is None:
+    loads_data = project.has_other_driver
+    if version is None or (loads_data and not target.image):
         return
     for requirement in required(project.root, target.requirements, project.script.path):
         if requirement.name == "tensorflow" and not allows(requirement.clauses, version):
@@ -49,16 +52,20 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if target.brings_python:
                 text = f"{pin} does not work with the TPU node, which has TensorFlow {version}"
                 hint = f"Use tensorflow=={version}, or choose another runtime."
+            if loads_data:
+                hint = "Use the runtime without TensorFlow:\n    job: {framework: jax}"
+                if project.uses_torch_xla:
+                    hint = hint.replace("jax", "torch")
             yield Finding(
                 RULE.code,
-                RULE.severity,
+                Severity.risk if loads_data else RULE.severity,
                 requirement.path,
                 requirement.line,
                 requirement.column,
                 text,
                 hint,
             )
-    for install in installed(project):
+    for install in installed(project) if not loads_data else ():
         package = install.package
         is_pin = package.name == "tensorflow" and not install.is_upgrade  # TPU504 reports upgrades
         if is_pin and not allows(package.clauses, version):

@@ -20,7 +20,8 @@ RULE = Rule(
         "A requirement `tensorflow` without a version changes nothing: jobs keep the image's. But "
         "`tensorflow-cpu`, `tensorflow-gpu`, `tf-nightly` and similar packages contain the same "
         "modules but do not support TPUs, and pip installs them over the image's. "
-        "`pip install --upgrade tensorflow` in the script does the same."
+        "`pip install --upgrade tensorflow` in the script does the same. Scripts for JAX and "
+        "PyTorch/XLA may use any build to load data."
     ),
     bad="""\
 import subprocess
@@ -43,7 +44,7 @@ BUILDS = OTHER_TENSORFLOWS - {"tensorflow"} | {"tensorflow-tpu", "tf-nightly-tpu
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
-    if version is None or target.brings_python:
+    if version is None or target.brings_python or project.has_other_driver:
         return
     for requirement in required(project.root, target.requirements, project.script.path):
         if requirement.name in BUILDS:

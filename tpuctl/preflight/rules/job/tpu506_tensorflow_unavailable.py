@@ -46,7 +46,7 @@ MAX_RELEASES = 3  # in a hint
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    is_driver = not (project.uses_jax or project.uses_torch_xla)
+    is_driver = not project.has_other_driver
     if target.kind != "vm" and not target.brings_python:
         return
     importing = _first_import(project)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.loops import compiled_of, loop_calls
-from tpuctl.preflight.analysis.jax.processes import Sameness, compare, global_sharding, is_numpy
+from tpuctl.preflight.analysis.jax.processes import (
+    DISTRIBUTES,
+    Sameness,
+    compare,
+    global_sharding,
+    is_numpy,
+)
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import argument
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
@@ -54,11 +59,6 @@ print(batch.shape)
 
 LOCAL_DATA = "jax.make_array_from_process_local_data"
 USE_LOCAL_DATA = f"Use {LOCAL_DATA}(sharding, part), with the part of this process."
-# Whatever distributes a program over processes, or divides their data.
-DISTRIBUTES = re.compile(
-    r"\w*(?:[Ss]hard|[Mm]esh|[Pp]artition|replicate|multihost)\w*|pmap|xmap|pjit|psum|pmean"
-    r"|all_gather|process_index|process_count|process_id|local_devices|mpi4jax"
-)
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:

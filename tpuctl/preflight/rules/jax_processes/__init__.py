@@ -1,0 +1,1 @@
+"""Rules on scripts for JAX that several processes run together."""
