@@ -35,6 +35,7 @@ class Target:
     asked_by: str = ""  # what asks for that Python, such as `pyproject.toml:4`
     requirements: str | None = None  # job.requirements; None for the usual ones
     installs_more: bool = False  # the job also installs packages by a command or extras
+    framework: Framework | None = None  # of the stack's jobs; None if nothing tells
 
     @cached_property
     def version(self) -> tuple[int, ...] | None:
