@@ -6,11 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+from tpuctl.preflight.analysis.program.library_names import uses
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import argument
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.torch.loops import training_loops
-from tpuctl.preflight.analysis.torch.usage import uses, uses_training_library, uses_xla_device
+from tpuctl.preflight.analysis.torch.usage import uses_training_library, uses_xla_device
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import TORCH_STEP
 

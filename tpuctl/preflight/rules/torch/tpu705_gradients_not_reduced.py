@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.program.functions import function_of
+from tpuctl.preflight.analysis.program.library_names import uses
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.program.syntax import identifiers_in, words_of
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.torch.loops import training_loops
-from tpuctl.preflight.analysis.torch.usage import uses, uses_training_library, uses_xla_device
+from tpuctl.preflight.analysis.torch.usage import uses_training_library, uses_xla_device
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 RULE = Rule(
