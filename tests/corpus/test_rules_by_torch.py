@@ -18,7 +18,7 @@ from tpuctl.preflight.rules import RULES
 PACKAGES = TORCH_LOCK
 ON_SEVERAL = "TPU705"  # a rule about programs that train on several devices
 # About several processes, tokenizers, and other libraries; held against these by reading them.
-READ = ("TPU706", "TPU707", "TPU708", "TPU709")
+READ = tuple(f"TPU7{number:02}" for number in range(6, 16))
 OBSERVER = Path(__file__).with_name("torch_observer.py")
 ITERATIONS = 25  # the observer shortens loops to a few more
 Observation = dict[str, Any]

@@ -121,12 +121,16 @@ class _Devices:
             return False
         return ".cuda." in name or self._is_cuda(module, argument(call, 0, "device_type"))
 
+    def _is_rebound(self, module: Module) -> bool:
+        """Whether other code may assign to the names of a file, such as options do."""
+        return any(getattr(call.func, "id", "") in ("exec", "globals") for call in module.calls)
+
     def _is_cuda(self, module: Module, node: ast.expr | None) -> bool:
         return (self._text(module, node) or "").partition(":")[0] == "cuda"
 
     def _text(self, module: Module, node: ast.expr | None) -> str | None:
         """The text that an expression certainly is, or that names the device it is."""
-        if isinstance(node, ast.Name):
+        if isinstance(node, ast.Name) and not self._is_rebound(module):
             values = self.host.assigned_values(module, node)
             node = values[0] if len(values) == 1 else None
             if node is None or isinstance(node, ast.Name) or is_in_branch(module, node, None):

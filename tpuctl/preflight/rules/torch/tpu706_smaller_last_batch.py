@@ -61,12 +61,13 @@ def _may_leave_rest(project: Project, module: Module, call: ast.Call) -> bool:
     size, drops = argument(call, 1, "batch_size"), argument(call, 8, "drop_last")
     if None in keywords or "batch_sampler" in keywords or size is None:
         return False
-    if getattr(size, "value", 0) in (None, 1) or (
-        drops is not None and getattr(drops, "value", True) is not False
-    ):
+    host = HostCode.of(project)
+    if getattr(size, "value", 0) is None or host.number(module, size) == 1:
+        return False
+    if drops is not None and getattr(drops, "value", True) is not False:
         return False
     dataset = argument(call, 0, "dataset")
-    values = HostCode.of(project).assigned_values(module, dataset) if dataset is not None else []
+    values = host.assigned_values(module, dataset) if dataset is not None else []
     for value in (dataset, *values):
         owner = class_of(project, module, value.func) if isinstance(value, ast.Call) else None
         if owner and any(base.endswith(FULL_BATCHES) for base in library_bases(project, *owner)):

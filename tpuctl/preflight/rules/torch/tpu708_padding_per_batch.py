@@ -57,6 +57,7 @@ COLLATORS = {
         "DataCollatorForMultipleChoice": 1,
     }.items()
 }
+FEW_LENGTHS = 32  # between lengths
 PADDING_FUNCTION = "torch.nn.utils.rnn.pad_sequence"
 HINT = 'Pad to one length: padding="max_length", max_length=128.'
 
@@ -65,7 +66,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         for call in module.calls if "max_length" not in project.texts else ():
             number = COLLATORS.get(module.names.of(call.func) or "")
-            if number is not None and _is_longest(argument(call, number, "padding"), True):
+            if number is None or _is_in_steps(call):
+                continue
+            if _is_longest(argument(call, number, "padding"), True):
                 yield _finding(module, call)
     for module, scope in _batch_scopes(project):
         for node in scope:
@@ -82,11 +85,17 @@ def _pads(module: Module, call: ast.Call) -> bool:
     """Whether a call pads to the longest of its examples."""
     if module.names.of(call.func) == PADDING_FUNCTION:
         return True
-    if module.names.of(call.func) is not None:
+    if module.names.of(call.func) is not None or _is_in_steps(call):
         return False
     is_pad = isinstance(call.func, ast.Attribute) and call.func.attr == "pad"
     takes_padding = any(keyword.arg == "padding" for keyword in call.keywords)
     return takes_padding and _is_longest(argument(call, -1, "padding"), is_pad)
+
+
+def _is_in_steps(call: ast.Call) -> bool:
+    """Whether lengths are rounded up so far that few remain."""
+    multiple = getattr(argument(call, -1, "pad_to_multiple_of"), "value", 0)
+    return isinstance(multiple, int) and multiple >= FEW_LENGTHS
 
 
 def _is_longest(padding: ast.expr | None, default: bool) -> bool:
