@@ -18,21 +18,21 @@ MAX_DEPTH = 12
 # Functions and methods that return what they wrap.
 WRAPPERS = ("tqdm", "MpDeviceLoader", "ParallelLoader", "skip_first_batches", "enumerate", "iter")
 METHODS = ("prepare", "prepare_data_loader", "setup_dataloaders")
-Found = tuple[Module, ast.Call]
+LoaderCall = tuple[Module, ast.Call]
 
 
-def training_loaders(project: Project) -> list[Found]:
+def training_loaders(project: Project) -> list[LoaderCall]:
     """The calls of `DataLoader` whose batches training loops train on, cached."""
     if LOADER not in project.cache:
         project.cache[LOADER] = list(
             dict.fromkeys(
-                found
+                loader
                 for loop in training_loops(project)
                 if isinstance(loop.loop, ast.For)
-                for found in _Origins(project).of(loop.module, loop.loop.iter)
+                for loader in _Origins(project).of(loop.module, loop.loop.iter)
             )
         )
-    loaders: list[Found] = project.cache[LOADER]
+    loaders: list[LoaderCall] = project.cache[LOADER]
     return loaders
 
 
@@ -43,7 +43,7 @@ class _Origins:
 
     def of(
         self, module: Module, node: ast.expr | None, items: tuple[int, ...] = ()
-    ) -> Iterator[Found]:
+    ) -> Iterator[LoaderCall]:
         """The loaders that an expression, or an item of it, may be."""
         if node is None or node in self.active or len(self.active) > MAX_DEPTH:
             return
@@ -65,7 +65,9 @@ class _Origins:
             return self.host.bindings(module, node)
         return [Binding(value) for value in self.host.assigned_values(module, node)]
 
-    def _of_call(self, module: Module, call: ast.Call, items: tuple[int, ...]) -> Iterator[Found]:
+    def _of_call(
+        self, module: Module, call: ast.Call, items: tuple[int, ...]
+    ) -> Iterator[LoaderCall]:
         name = module.names.of(call.func)
         written = str(getattr(call.func, "id", getattr(call.func, "attr", "")))
         if name == LOADER:
@@ -84,7 +86,7 @@ class _Origins:
 
     def _of_parameter(
         self, module: Module, parameter: ast.arg, items: tuple[int, ...]
-    ) -> Iterator[Found]:
+    ) -> Iterator[LoaderCall]:
         function = module.parents[module.parents[parameter]]
         if isinstance(function, FUNCTIONS):
             is_method = isinstance(module.parents.get(function), ast.ClassDef)

@@ -56,15 +56,18 @@ LIBRARIES = ("transformers.", "trl.", "lightning.", "pytorch_lightning.", "torch
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
+    modules = {name.partition(".")[0] for name in project.modules}
+    seen: set[str] = set()
     for module in project:
         for node in module.of_types(ast.Import, ast.ImportFrom):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            tops = {name.partition(".")[0] for name in names} & PACKAGES
-            is_own = bool(tops & {name.partition(".")[0] for name in project.modules})
-            is_relative = bool(getattr(node, "level", 0))
-            if tops and not (is_own or is_relative or is_in_branch(module, node, None)):
-                message = f"{tops.pop()} needs a GPU, which a TPU VM lacks"
+            packages = {name.partition(".")[0] for name in names} & PACKAGES - modules - seen
+            if getattr(node, "level", 0) or is_in_branch(module, node, None):
+                continue
+            for package in sorted(packages):
+                seen.add(package)
+                message = f"{package} needs a GPU, which a TPU VM lacks"
                 yield finding_at(RULE, module, node, message, "Use PyTorch's own, or torch_xla's.")
         for call in module.calls:
             if not (module.names.of(call.func) or "").startswith(LIBRARIES):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.program.control_flow import is_in_branch
+from tpuctl.preflight.analysis.program.library_names import uses
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.program.syntax import argument
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
@@ -40,10 +42,14 @@ model = torch.nn.DataParallel(model)
 PARALLEL = {"torch.nn.DataParallel", "torch.nn.parallel.DataParallel"}
 DISTRIBUTED = "torch.nn.parallel.DistributedDataParallel"
 
+# What exchanges tensors by the backend of a process group; SPMD does not.
+EXCHANGES = re.compile(rf"{re.escape(DISTRIBUTED)}|torch\.distributed\.(?:all_reduce|all_gather)")
+SPMD = re.compile(r"torch_xla\.(?:.*\.)?(?:use_spmd|mark_sharding|Mesh)")
 PROCESS_GROUP = "torch.distributed.init_process_group"
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
+    exchanges = uses(project, EXCHANGES) and not uses(project, SPMD)
     for module in project if uses_xla_device(project) else ():
         for call in module.calls:
             name = module.names.of(call.func) or ""
@@ -53,7 +59,11 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             elif name == DISTRIBUTED and isinstance(argument(call, 1, "device_ids"), ast.List):
                 message = f"{quoted(module, call)} does not accept XLA devices"
                 hint = "Leave out device_ids."
-            elif name == PROCESS_GROUP and _text(argument(call, 0, "backend")) == "gloo":
+            elif (
+                name == PROCESS_GROUP
+                and exchanges
+                and _text(argument(call, 0, "backend")) == "gloo"
+            ):
                 message = f"{quoted(module, call)} does not exchange tensors of XLA devices"
                 hint = 'Import torch_xla.distributed.xla_backend, and use the backend "xla".'
             if message and not is_in_branch(module, call, None):
