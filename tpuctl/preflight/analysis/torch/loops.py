@@ -11,6 +11,8 @@ from tpuctl.preflight.analysis.program.control_flow import Loop, is_in_branch, l
 from tpuctl.preflight.analysis.program.functions import function_of, library_bases
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import Function
+from tpuctl.preflight.analysis.torch.processes import is_first
+from tpuctl.preflight.analysis.values.host_code import HostCode
 
 MAX_CALLERS = 4  # functions between a statement and the script's top level
 STEP_METHODS = {"training_step", "compute_loss"}  # of Lightning's modules and of trainers
@@ -37,14 +39,36 @@ class TrainingLoop:
         return (node for node in self.nodes if isinstance(node, ast.Call))
 
 
-def nodes_in(module: Module, scope: Loop | Function) -> Iterator[ast.AST]:
-    """The nodes that run in each iteration of a loop, or in each call of a function."""
+def nodes_in(
+    module: Module, scope: Loop | Function, host: HostCode | None = None
+) -> Iterator[ast.AST]:
+    """The nodes that run in each iteration of a loop, or in each call of a function.
+
+    With `host`, it is enough that they run in the first process.
+    """
     loop = None if isinstance(scope, ast.FunctionDef) else scope
     for node in ast.walk(scope):
         is_own = loop is not None or module.enclosing_function(node) is scope
         is_own = is_own and loop_around(module, node) is loop
-        if is_own and not is_in_branch(module, node, scope):
+        if is_own and _always_runs(module, node, scope, host):
             yield node
+
+
+def _always_runs(module: Module, node: ast.AST, scope: ast.AST, host: HostCode | None) -> bool:
+    if not is_in_branch(module, node, scope):
+        return True
+    if host is None:
+        return False
+    below = node
+    for ancestor in module.ancestors(node):
+        if ancestor is scope:
+            break
+        if isinstance(ancestor, ast.If):
+            is_one = below in ancestor.body and is_first(host, module, ancestor.test, always=True)
+            is_one = is_one and not is_in_branch(module, node, ancestor)
+            return is_one and _always_runs(module, ancestor, scope, host)
+        below = ancestor
+    return False
 
 
 def training_loops(project: Project) -> list[TrainingLoop]:

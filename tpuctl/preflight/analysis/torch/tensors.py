@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tpuctl.preflight.analysis.program.functions import class_of, library_bases
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import argument, dotted
-from tpuctl.preflight.analysis.torch.loops import MODULES, training_loops
+from tpuctl.preflight.analysis.torch.loops import MODULES, step_scopes, training_loops
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
 # Methods and attributes of tensors that are no tensors on the device.
@@ -37,6 +37,13 @@ class Tensors:
             for call in module.calls
             if isinstance(call.func, ast.Attribute) and call.func.attr in MODEL_METHODS
         }
+        # The second parameter of a trainer's `compute_loss` is the model.
+        self._models |= {
+            (module, scope.args.args[1].arg)
+            for module, scope in step_scopes(project)
+            if getattr(scope, "name", "") == "compute_loss" and isinstance(scope, ast.FunctionDef)
+            and len(scope.args.args) > 1
+        }  # fmt: skip
         self._losses = {
             (loop.module, loop.module.enclosing_function(loop.loop), loop.loss)
             for loop in training_loops(project)

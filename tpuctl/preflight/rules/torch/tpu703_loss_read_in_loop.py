@@ -49,7 +49,7 @@ HINT = "Read it in some of the iterations, or with xm.add_step_closure."
 def find(project: Project, target: Target) -> Iterator[Finding]:
     tensors = Tensors.of(project)
     for module, scope in step_scopes(project):
-        for node in nodes_in(module, scope):
+        for node in nodes_in(module, scope, tensors.host):
             if _reads(tensors, module, node):
                 message = f"{quoted(module, node)} waits for the TPU in each iteration"
                 yield finding_at(RULE, module, node, message, HINT)

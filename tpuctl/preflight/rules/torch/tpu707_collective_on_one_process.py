@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
+from tpuctl.preflight.analysis.torch.processes import (
+    XM,
+    compares_ordinal,
+    is_accelerator,
+    is_first,
+)
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -54,7 +59,6 @@ RULE = Rule(
     + MAIN,
 )
 
-XM = "torch_xla.core.xla_model."
 COLLECTIVES = {
     *(f"{XM}{name}" for name in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter")),
     *(f"{XM}{name}" for name in ("collective_permute", "collective_broadcast", "rendezvous")),
@@ -64,11 +68,6 @@ COLLECTIVES = {
     *(f"torch.distributed.{name}" for name in ("broadcast", "gather", "all_gather_object")),
 }
 METHODS = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
-ACCELERATOR = re.compile(r"accelerate\.(?:accelerator\.)?Accelerator")
-ORDINALS = {f"{XM}get_ordinal", f"{XM}get_local_ordinal", "torch.distributed.get_rank"}
-ORDINALS |= {"torch_xla.runtime.global_ordinal", "torch_xla.runtime.local_ordinal"}
-ORDINALS |= {"torch_xla.runtime.process_index"}
-FIRST = {"is_main_process", "is_local_main_process"}
 HINT = "Call it in all processes, and use its result in one."
 
 
@@ -85,17 +84,7 @@ def _is_collective(host: HostCode, module: Module, call: ast.Call) -> bool:
     name = module.names.of(call.func)
     if name is not None or not isinstance(call.func, ast.Attribute):
         return name in COLLECTIVES
-    return call.func.attr in METHODS and _is_accelerator(host, module, call.func.value)
-
-
-def _is_accelerator(host: HostCode, module: Module, node: ast.expr) -> bool:
-    """Whether an expression is Accelerate's object, by its constructor, or as a parameter."""
-    values = host.assigned_values(module, node)
-    names = [module.names.called(value) or "" for value in values if value is not None]
-    if any(map(ACCELERATOR.fullmatch, names)):
-        return True
-    is_parameter = values == [None] or not values
-    return is_parameter and getattr(node, "attr", getattr(node, "id", "")) == "accelerator"
+    return call.func.attr in METHODS and is_accelerator(host, module, call.func.value)
 
 
 def _is_on_one(host: HostCode, module: Module, node: ast.AST) -> bool:
@@ -104,7 +93,7 @@ def _is_on_one(host: HostCode, module: Module, node: ast.AST) -> bool:
     for ancestor in module.ancestors(node):
         body = _body(ancestor)
         test = ancestor.test if isinstance(ancestor, ast.If) else None
-        if test is not None and below in body and _is_first(host, module, test):
+        if test is not None and below in body and is_first(host, module, test):
             return True
         if below in body:
             before = body[: body.index(below)]
@@ -128,31 +117,6 @@ def _leaves_others(host: HostCode, module: Module, node: ast.If) -> bool:
     is_other = (
         isinstance(node.test, ast.UnaryOp)
         and isinstance(node.test.op, ast.Not)
-        and _is_first(host, module, node.test.operand)
-    ) or _compares_ordinal(host, module, node.test, ast.NotEq)
+        and is_first(host, module, node.test.operand)
+    ) or compares_ordinal(host, module, node.test, ast.NotEq)
     return is_other and isinstance(node.body[-1], ast.Return)
-
-
-def _is_first(host: HostCode, module: Module, node: ast.expr) -> bool:
-    """Whether a condition holds in the first process alone."""
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return any(_is_first(host, module, value) for value in node.values)
-    if isinstance(node, ast.Name):
-        values = host.assigned_values(module, node)
-        return len(values) == 1 and values[0] is not None and _is_first(host, module, values[0])
-    if isinstance(node, ast.Call):
-        return module.names.of(node.func) == f"{XM}is_master_ordinal"
-    if isinstance(node, ast.Attribute):
-        return node.attr in FIRST and _is_accelerator(host, module, node.value)
-    return _compares_ordinal(host, module, node, ast.Eq)
-
-
-def _compares_ordinal(
-    host: HostCode, module: Module, node: ast.expr, operation: type[ast.cmpop]
-) -> bool:
-    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], operation):
-        return False
-    if len(node.ops) > 1 or getattr(node.comparators[0], "value", None) != 0:
-        return False
-    values = host.assigned_values(module, node.left) or [node.left]
-    return all(value is not None and module.names.called(value) in ORDINALS for value in values)
