@@ -67,7 +67,7 @@ class _Sizes:
         self.tensors, self.host = Tensors.of(project), HostCode.of(project)
 
     def depend_on_values(self, module: Module, node: ast.AST, is_step: bool) -> bool:
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        if isinstance(node, ast.Subscript):  # assigned ones, too
             index = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
             is_tensor = self.tensors.holds(module, node.value) or self.tensors.holds(module, index)
             return (is_step or is_tensor) and self._is_mask(module, index)
