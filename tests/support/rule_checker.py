@@ -12,7 +12,7 @@ from tpuctl.preflight.rules import FINDERS, codes_for
 
 def findings_of(project: Project, target: Target, *codes: str) -> Iterator[Finding]:
     """The findings in a project by rules with this code prefix that may apply to it."""
-    for code in codes_for(project):
+    for code in codes_for(project, target):
         if code.startswith(codes):
             yield from FINDERS[code](project, target)
 

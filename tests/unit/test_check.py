@@ -36,7 +36,7 @@ def enabled_in_rules(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return iter(())
 
     monkeypatch.setattr(check, "FINDERS", {"TPU001": find, "TPU002": find})
-    monkeypatch.setattr(check, "codes_for", lambda project: ["TPU001", "TPU002"])
+    monkeypatch.setattr(check, "codes_for", lambda project, target: ["TPU001", "TPU002"])
     return enabled
 
 

@@ -129,6 +129,7 @@ def _image_target(stack: Stack) -> Target:
         requirements=None if requirements == AUTO else requirements,
         installs_more=bool((names and not is_lock) or job.setup),
         environment=tuple(job.env.items()),
+        framework=stack.framework.framework if stack.framework is not None else None,
     )
 
 
@@ -212,7 +213,7 @@ def _check(project: Project, target: Target) -> Report:
     findings: list[Finding] = []
     notes: list[CheckNote] = []
     is_readable = "__main__" in project.modules
-    for code in codes_for(project) if is_readable else [NOT_PYTHON]:
+    for code in codes_for(project, target) if is_readable else [NOT_PYTHON]:
         try:
             findings += FINDERS[code](project, target)
         except RecursionError:

@@ -36,6 +36,7 @@ class Target:
     requirements: str | None = None  # job.requirements; None for the usual ones
     installs_more: bool = False  # the job also installs packages by a command or extras
     environment: tuple[tuple[str, str], ...] = ()  # job.env
+    framework: Framework | None = None  # of the stack's jobs; None if nothing tells
 
     @cached_property
     def version(self) -> tuple[int, ...] | None:

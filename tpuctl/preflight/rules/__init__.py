@@ -2,7 +2,7 @@
 
 `RULE` holds the rule's documentation, and `find` yields its findings in a project. The module is
 named after the rule's code and name: `tensorflow_steps/tpu101_boolean_mask.py`. Its package says
-what it is about: `FRAMEWORKS` has those that apply only to projects that import a framework.
+what it is about: `FRAMEWORKS` has those that apply only to projects that use a framework.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.analysis.torch.usage import is_torch_on_tpu
 from tpuctl.preflight.findings import Finding, Rule, Target
 
 NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be parsed
@@ -21,11 +22,11 @@ CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
 Value = TypeVar("Value")
 # Not `tensorflow_host`: a model of another library may be trained with TensorFlow.
-FRAMEWORKS: Mapping[str, Callable[[Project], bool]] = {
-    "jax": lambda project: project.uses_jax,
-    "jax_processes": lambda project: project.uses_jax,
-    "tensorflow_steps": lambda project: project.uses_tensorflow,
-    "torch": lambda project: project.uses_torch_xla,
+FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
+    "jax": lambda project, target: project.uses_jax,
+    "jax_processes": lambda project, target: project.uses_jax,
+    "tensorflow_steps": lambda project, target: project.uses_tensorflow,
+    "torch": is_torch_on_tpu,
 }
 
 _FILES = sorted(Path(__file__).parent.glob("*/tpu*.py"), key=lambda path: path.name)
@@ -58,10 +59,10 @@ RULES: Mapping[str, Rule] = _OfModules[Rule]("RULE")
 FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
 
 
-def codes_for(project: Project) -> Iterator[str]:
-    """The codes of the rules that may apply to a project, by what it imports."""
+def codes_for(project: Project, target: Target) -> Iterator[str]:
+    """The codes of the rules that may apply to a project, by its imports and target."""
     for code, (package, _) in _MODULES.items():
-        if package not in FRAMEWORKS or FRAMEWORKS[package](project):
+        if package not in FRAMEWORKS or FRAMEWORKS[package](project, target):
             yield code
 
 

@@ -6,9 +6,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.analysis.program.library_names import uses
+from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.program.syntax import argument
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.torch.loops import training_loops
+from tpuctl.preflight.analysis.torch.usage import uses_training_library, uses_xla_device
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import TORCH_STEP
 
@@ -32,29 +35,38 @@ RULE = Rule(
 
 # Whatever runs the recorded operations, or lets other code do so.
 SYNCS = re.compile(
-    r"mark_step|wait_device_ops|torch_xla\.(?:sync|step|compile)|torch_xla\.experimental\.eager.*"
-    r"|StepTrace|StepMarker|\w*(?:DeviceLoader|ParallelLoader|Trainer)"
-    r"|accelerate|\w*lightning\w*"
+    r"torch_xla\.(?:sync|step|compile)|torch_xla\.experimental\.eager.*"
+    r"|(?:torch_xla\..*\.)?(?:mark_step|wait_device_ops)"
+    r"|torch_xla\..*\.(?:StepTrace|StepMarker|\w*(?:DeviceLoader|ParallelLoader))"
 )
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
+    if not uses_xla_device(project) or uses_training_library(project) or _is_synced(project):
+        return
     for loop in training_loops(project):
-        if not _is_synced(project):
-            message = "the loop records its operations, but nothing runs them"
-            hint = "Call torch_xla.sync() at the end of each iteration."
-            yield finding_at(RULE, loop.module, loop.loop, message, hint)
+        message = "the loop records its operations, but nothing runs them"
+        hint = "Call torch_xla.sync() at the end of each iteration."
+        yield finding_at(RULE, loop.module, loop.loop, message, hint)
 
 
 def _is_synced(project: Project) -> bool:
-    return (
-        project.uses_name(SYNCS)
-        or "openxla" in project.texts  # a backend of torch.compile
-        or any(
-            keyword.arg == "barrier"
-            and not (isinstance(keyword.value, ast.Constant) and keyword.value.value is False)
-            for module in project
-            for call in module.calls
-            for keyword in call.keywords
-        )
+    return uses(project, SYNCS) or any(
+        _is_backend(module, call) or _has_barrier(call)
+        for module in project
+        for call in module.calls
     )
+
+
+def _is_backend(module: Module, call: ast.Call) -> bool:
+    """Whether a call compiles a model with a backend that runs what it is called for."""
+    if module.names.of(call.func) != "torch.compile":
+        return False
+    backend = argument(call, -1, "backend")
+    return backend is not None and getattr(backend, "value", None) != "inductor"
+
+
+def _has_barrier(call: ast.Call) -> bool:
+    """Whether a call is an optimizer's step that runs what is recorded."""
+    barrier = argument(call, -1, "barrier")
+    return barrier is not None and getattr(barrier, "value", True) is not False

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tpuctl.preflight.analysis.program.functions import class_of
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
-from tpuctl.preflight.analysis.torch.loops import training_loops
+from tpuctl.preflight.analysis.torch.loops import nodes_in, step_scopes
+from tpuctl.preflight.analysis.torch.tensors import Tensors
+from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import TORCH_LOOP
 
@@ -18,9 +19,9 @@ RULE = Rule(
     severity=Severity.cost,
     summary="Step for PyTorch/XLA computes a tensor whose size depends on values",
     rationale=(
-        "How many elements `torch.nonzero`, `torch.masked_select`, or `torch.unique` return "
-        "depends on values. PyTorch/XLA runs what is recorded so far to learn the size, and "
-        "compiles the rest of the step again for each size."
+        "How many elements `x[mask]`, `torch.nonzero`, or `torch.unique` return depends on values. "
+        "PyTorch/XLA runs what is recorded so far to learn the size, and compiles the rest of the "
+        "step again for each size."
     ),
     bad=TORCH_LOOP
     + """\
@@ -43,33 +44,57 @@ RULE = Rule(
 
 FUNCTIONS = {"torch.nonzero", "torch.argwhere", "torch.masked_select", "torch.unique"}
 FUNCTIONS |= {"torch.unique_consecutive"}
+METHODS = {name.removeprefix("torch.") for name in FUNCTIONS}
+MASKS = {"bool", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or", "logical_not"}
+MASKS |= {"isnan", "isfinite", "isinf"}
+HINT = "Keep the full size, and give the other elements weight 0."
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    in_loops = {call for loop in training_loops(project) for call in loop.calls}
-    for module in project:
-        for call in module.calls:
-            if _is_dynamic(module, call) and (
-                call in in_loops or (in_loops and _is_in_forward(project, module, call))
-            ):
-                message = f"the size of {quoted(module, call)} depends on values"
-                hint = "Keep the full size, and give the other elements weight 0."
-                yield finding_at(RULE, module, call, message, hint)
+    sizes = _Sizes(project)
+    for module, scope in step_scopes(project):
+        is_step = isinstance(scope, ast.FunctionDef)  # whose branches decide little
+        for node in ast.walk(scope) if is_step else nodes_in(module, scope):
+            if sizes.depend_on_values(module, node, is_step):
+                message = f"the size of {quoted(module, node)} depends on values"
+                yield finding_at(RULE, module, node, message, HINT)
 
 
-def _is_dynamic(module: Module, call: ast.Call) -> bool:
-    name = module.names.of(call.func)
-    if name == "torch.where":
-        return len(call.args) + len(call.keywords) == 1
-    is_method = isinstance(call.func, ast.Attribute) and call.func.attr == "masked_select"
-    return name in FUNCTIONS or (is_method and name is None)
+class _Sizes:
+    """The sizes of results in steps."""
 
+    def __init__(self, project: Project) -> None:
+        self.tensors, self.host = Tensors.of(project), HostCode.of(project)
 
-def _is_in_forward(project: Project, module: Module, node: ast.AST) -> bool:
-    """Whether a node is in the `forward` of a module of PyTorch."""
-    function, owner = module.enclosing_function(node), module.enclosing_class(node)
-    if getattr(function, "name", "") != "forward" or owner is None:
-        return False
-    names = {module.names.of(base) for base in owner.bases}
-    bases = (class_of(project, module, base) for base in owner.bases)
-    return "torch.nn.Module" in names or any(base is not None for base in bases)
+    def depend_on_values(self, module: Module, node: ast.AST, is_step: bool) -> bool:
+        if isinstance(node, ast.Subscript):  # assigned ones, too
+            index = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
+            is_tensor = self.tensors.holds(module, node.value) or self.tensors.holds(module, index)
+            return (is_step or is_tensor) and self._is_mask(module, index)
+        if not isinstance(node, ast.Call):
+            return False
+        name = module.names.of(node.func)
+        if name == "torch.where":
+            return len(node.args) + len(node.keywords) == 1
+        if name is None and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
+            is_own = node.func.attr == "masked_select"
+            return is_own or is_step or self.tensors.holds(module, node.func.value)
+        return name in FUNCTIONS
+
+    def _is_mask(self, module: Module, node: ast.expr) -> bool:
+        """Whether an index is a tensor of Booleans."""
+        if isinstance(node, ast.Compare):
+            is_order = not isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn))
+            return is_order and len(node.ops) == 1
+        if isinstance(node, ast.UnaryOp):
+            return isinstance(node.op, ast.Invert)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitAnd, ast.BitOr)):
+            return self._is_mask(module, node.left)
+        if isinstance(node, ast.Call):
+            name = module.names.of(node.func) or str(getattr(node.func, "attr", ""))
+            return name.removeprefix("torch.") in MASKS
+        values = self.host.assigned_values(module, node) if isinstance(node, ast.Name) else []
+        return bool(values) and all(
+            value is not None and not isinstance(value, ast.Name) and self._is_mask(module, value)
+            for value in values
+        )

@@ -7,10 +7,12 @@ import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.program.functions import function_of
+from tpuctl.preflight.analysis.program.library_names import uses
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.program.syntax import identifiers_in, words_of
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.torch.loops import training_loops
+from tpuctl.preflight.analysis.torch.usage import uses_training_library, uses_xla_device
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 RULE = Rule(
@@ -71,15 +73,15 @@ OPTIMIZER = re.compile(r"opt$|optim")  # words of an optimizer's name
 LAUNCHERS = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 # Whatever exchanges gradients, or shards one model over all chips.
 EXCHANGES = re.compile(
-    r"optimizer_step|reduce_gradients|all_reduce\w*|reduce_scatter\w*|all_gather\w*"
-    r"|DistributedDataParallel|DDP|\w*(?:FullyShardedDataParallel|FSDP)\w*|ZeroRedundancyOptimizer"
-    r"|use_spmd|xla_sharding|accelerate|\w*lightning\w*|\w*Trainer"
+    r"(?:.*\.)?(?:optimizer_step|reduce_gradients"
+    r"|all_reduce\w*|reduce_scatter\w*|all_gather\w*|DistributedDataParallel"
+    r"|\w*FullyShardedDataParallel|fully_shard|ZeroRedundancyOptimizer|use_spmd|mark_sharding)"
 )
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    loops = training_loops(project)
-    if not loops or project.uses_name(EXCHANGES):
+    loops = training_loops(project) if uses_xla_device(project) else []
+    if not loops or uses_training_library(project) or uses(project, EXCHANGES):
         return
     launched = {
         definition[1]
