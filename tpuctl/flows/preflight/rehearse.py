@@ -447,7 +447,6 @@ class RehearsalRun:
             Command,
             Exit,
             last_lines,
-            raised_in,
             run,
         )
 
@@ -479,7 +478,6 @@ class RehearsalRun:
                 exit_status.seconds,
                 folder / "log",
                 last_lines(folder / "log"),
-                raised_in(folder / "log"),
                 exit_status.stopped,
             )
             if result.has_failed:

@@ -43,6 +43,8 @@ JAX_SIGTERM_HINT = (
 )
 SIGKILL_CODE = 137
 USER_CODE = re.compile(r"\A(?:\w+: )?in user code:\n[\s\S]*\n\n(?=\s*\S)")
+# What AutoGraph raises instead of an exception whose type takes other arguments.
+CONVERTED_TYPES = ("StagingError",)
 MAX_MESSAGE_LENGTH = 240
 SAMPLE_HINT = "Pass a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={} SCRIPT"
 
@@ -133,7 +135,7 @@ def _failure(run: Pass) -> Finding:
             SAMPLE_HINT.format(_sample_folder(missing[0])),
             error.where if error is not None else None,
         )
-    if error is not None and _is_shim_error(run):
+    if error is not None and error.is_tpuctls:
         message = (
             f"the observer of the script failed, which is a bug in tpuctl: {_first_line(error)}"
         )
@@ -186,12 +188,6 @@ def _timeout(run: Pass, requested_steps: int) -> Finding:
     )
 
 
-def _is_shim_error(run: Pass) -> bool:
-    """Whether the exception was raised in the shim, not by what it calls for the script."""
-    is_in_shim = any(folder in run.raised_in for folder in ("/preflight/shim/", "/simulated_tpu/"))
-    return is_in_shim and not run.raised_in.endswith("/script_calls.py")
-
-
 def _shim_failures(run: Pass) -> Iterator[Finding]:
     failed = run.of(ShimFailed)
     if failed:
@@ -207,6 +203,8 @@ def _first_line(error: Failure) -> str:
     lines = message_lines(error.message)
     if not lines:
         return error.type
+    if error.type in CONVERTED_TYPES:  # the message names its type
+        return shorten(lines[0])
     first = lines[0].removeprefix(f"{error.type}: ")
     return f"{error.type}: {shorten(first)}"
 

@@ -54,6 +54,7 @@ class Failure:
     type: str
     message: str
     where: Where | None = None
+    is_tpuctls: bool = False  # whether the shim raised it, not what it calls for the script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +317,8 @@ def _value(name: str, plain: Any) -> Any:
             for operation in plain
         )
     if name == "error":
-        return Failure(str(plain["type"]), str(plain["message"]), _where(plain.get("where")))
+        where, is_tpuctls = _where(plain.get("where")), bool(plain.get("is_tpuctls"))
+        return Failure(str(plain["type"]), str(plain["message"]), where, is_tpuctls)
     if isinstance(plain, list):
         return tuple(str(item) for item in plain)
     return plain

@@ -46,7 +46,6 @@ class Pass:
     seconds: float = 0.0
     log: Path = Path("log")
     tail: tuple[str, ...] = ()  # the last lines of its output
-    raised_in: str = ""  # the file of the innermost frame of its last traceback
     stopped: Literal["", "timeout", "interrupted"] = ""  # why tpuctl stopped it; empty if not
     left_out: LeftOut | None = None  # what made it fail
     outputs: tuple[str, ...] = ()  # gs:// paths below the output folder when it exited

@@ -27,7 +27,6 @@ HELPER_PROGRAMS = ("multiprocessing", "pip", "ensurepip", "venv", "encodings", "
 def start(environment: Mapping[str, str]) -> None:
     """Observe this process with the settings file named in the environment."""
     rehearsal = Rehearsal(settings.load(environment["TPUCTL_REHEARSAL"]))
-    rehearsal.script_exit.find_line = rehearsal.user_lines.of_exception
     Hooks(rehearsal).install()
 
 

@@ -59,18 +59,18 @@ class JaxFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_compiled"], name)
+        return call_script(getattr, vars(self)["_compiled"], name)
 
     # Since Python 3.12, isinstance of a protocol, here JAX's of what jit returns, overlooks what
     # __getattr__ returns.
     def trace(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._compiled.trace(*arguments, **keywords)
+        return call_script(self._compiled.trace, *arguments, **keywords)
 
     def lower(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._compiled.lower(*arguments, **keywords)
+        return call_script(self._compiled.lower, *arguments, **keywords)
 
     def eval_shape(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._compiled.eval_shape(*arguments, **keywords)
+        return call_script(self._compiled.eval_shape, *arguments, **keywords)
 
     def __copy__(self) -> JaxFunction:
         return self
