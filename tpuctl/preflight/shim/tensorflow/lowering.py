@@ -47,15 +47,7 @@ def lower(
     function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], lines: UserLines
 ) -> Lowered:
     """Lower the function that a replica runs; tensors are TensorSpecs. Raises LoweringFailed."""
-    try:
-        with contextlib.ExitStack() as stack:
-            _enter_replica(stack)
-            # Tapes are paused if the step is captured while tracing a graph.
-            pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
-            traced = tf.function(function, jit_compile=True)
-            concrete = traced.get_concrete_function(*arguments, **keywords)
-    except Exception as error:
-        raise LoweringFailed(_last_paragraph(error), "script", lines.of_exception(error)) from error
+    concrete = trace(function, arguments, keywords, lines)
     values = PureFunction(concrete)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in values.inputs]
     try:
@@ -77,6 +69,21 @@ def lower(
         dynamic=text.count("<="),
         has_bfloat16=" bf16[" in text,
     )
+
+
+def trace(
+    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], lines: UserLines
+) -> Any:
+    """Trace the function that a replica runs; tensors are TensorSpecs. Raises LoweringFailed."""
+    try:
+        with contextlib.ExitStack() as stack:
+            _enter_replica(stack)
+            # Tapes are paused if the step is captured while tracing a graph.
+            pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
+            traced = tf.function(function, jit_compile=True)
+            return traced.get_concrete_function(*arguments, **keywords)
+    except Exception as error:
+        raise LoweringFailed(_last_paragraph(error), "script", lines.of_exception(error)) from error
 
 
 def _enter_replica(stack: contextlib.ExitStack) -> None:
