@@ -60,7 +60,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
     yield from _shim_failures(run)
     if run.has_failed:
         if not run.of(Refused):
-            yield _failure(run)
+            yield failure(run)
     elif run.stopped == "timeout":
         yield _timeout(run, requested_steps)
     elif run.stopped:
@@ -90,7 +90,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
 def second_pass(run: Pass, first: Pass) -> Iterator[Finding]:
     """Findings about the exit of the second pass, on several replicas, if the first succeeded."""
     if run.has_failed:
-        failed = _failure(run)
+        failed = failure(run)
         if failed.topic == "observing":  # the first pass still has results
             yield replace(failed, severity="unknown")
             return
@@ -122,7 +122,8 @@ def missing_objects(run: Pass) -> list[str]:
     return [path for path in paths if path.startswith("gs://")]
 
 
-def _failure(run: Pass) -> Finding:
+def failure(run: Pass) -> Finding:
+    """Why a script failed."""
     error = run.ended.error if run.ended is not None else None
     missing = missing_objects(run)
     tail = "\n".join(run.tail)

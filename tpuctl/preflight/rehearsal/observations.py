@@ -197,6 +197,21 @@ class Distributed(Observation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Joint(Observation):
+    """A process called what all processes of a slice must call, in the same order."""
+
+    function: str  # compiled by JAX, or of multihost_utils
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Observation):
+    """The script has not moved from a line for a while, perhaps waiting for another process."""
+
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Unsynchronized(Observation):
     """A step of PyTorch/XLA (`where`: its update) was followed by the next one without a call of
     `torch_xla.sync`."""

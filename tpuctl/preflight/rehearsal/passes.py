@@ -48,6 +48,7 @@ class Pass:
     tail: tuple[str, ...] = ()  # the last lines of its output
     stopped: Literal["", "timeout", "interrupted"] = ""  # why tpuctl stopped it; empty if not
     left_out: LeftOut | None = None  # what made it fail
+    processes: tuple[Pass, ...] = ()  # of a slice, if several ran; this is the first of them
     outputs: tuple[str, ...] = ()  # gs:// paths below the output folder when it exited
 
     def of(self, kind: type[T]) -> list[T]:

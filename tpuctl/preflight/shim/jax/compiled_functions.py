@@ -30,6 +30,11 @@ CALLBACKS = {
     "jax.debug": ("print", "callback"),
     "jax.experimental": ("io_callback",),
 }
+# Functions that all processes must call in the same order.
+OF_ALL_PROCESSES = (
+    *("sync_global_devices", "broadcast_one_to_all", "process_allgather", "assert_equal"),
+    *("host_local_array_to_global_array", "global_array_to_host_local_array"),
+)
 MAX_CHANGES = 6  # of arguments, in an explanation
 CALLS_PER_STEP = 10  # after so many times the steps, a script without gradients is stopped
 
@@ -148,6 +153,35 @@ class JaxFunctions:
             self.callbacks[label, repr(where)] = where
             self.rehearsal.writer.write("callback", function=label, where=where)
 
+    def watch_processes(self, module: Any) -> None:
+        """Observe functions that wait for the other processes."""
+        for name in OF_ALL_PROCESSES:
+            if hasattr(module, name):
+                self._watch_joint_call(module, name)
+
+    def _watch_joint_call(self, module: Any, name: str) -> None:
+        original, rehearsal = getattr(module, name), self.rehearsal
+
+        @functools.wraps(original)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if self.depth or not rehearsal.is_observed:
+                return call_script(original, *arguments, **keywords)
+            rehearsal.writer.write("joint", function=name, where=rehearsal.user_lines.current())
+            self.depth += 1
+            try:
+                return call_script(original, *arguments, **keywords)
+            finally:
+                self.depth -= 1
+
+        setattr(module, name, call)
+
+    def _spans_processes(self, values: Any) -> bool:
+        """Whether arrays are on devices of several processes, which run the program together."""
+        return any(
+            isinstance(leaf, self.jax.Array) and not leaf.is_fully_addressable
+            for leaf in self.leaves(values)
+        )
+
     def leaves(self, value: Any) -> list[Any]:
         return list(self.jax.tree_util.tree_leaves(value))
 
@@ -160,6 +194,9 @@ class JaxFunctions:
             call = (arguments, keywords)
             attempt("capturing the training step", self._capture, state, function, call)
         signature = attempt("arguments", CallSignature, self.jax, compiled, arguments, keywords)
+        if rehearsal.settings.processes > 1 and self._spans_processes((arguments, keywords)):
+            name = str(getattr(compiled, "__name__", "?"))
+            rehearsal.writer.write("joint", function=name, where=rehearsal.user_lines.current())
         steps, before = rehearsal.steps, rehearsal.gradient_count
         self.compilations = []
         self._begin_step()

@@ -48,6 +48,7 @@ class ScriptExit:
 
         def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
             self.writer.attempt("the script's exception", self._record_exception, error)
+            self.write(1)  # at once: JAX waits for the other processes of a slice before it exits
             sys.excepthook = report
             report(kind, error, traceback)
 

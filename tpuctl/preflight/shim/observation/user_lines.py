@@ -7,7 +7,7 @@ import linecache
 import os
 import re
 import sys
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 Where = dict[str, Any]
@@ -47,12 +47,12 @@ class UserLines:
     def current(self) -> Where | None:
         """The innermost line of the user's code that is being executed."""
         try:
-            return self._innermost()
+            return self.of_frame(sys._getframe(1))
         except Exception:  # never disturb the script
             return None
 
-    def _innermost(self) -> Where | None:
-        frame = sys._getframe(2)
+    def of_frame(self, frame: FrameType | None) -> Where | None:
+        """The innermost line of the user's code in a frame or its callers."""
         while frame is not None:
             if AUTOGRAPH_FILE in frame.f_code.co_filename:
                 where = self._unconverted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
@@ -60,7 +60,7 @@ class UserLines:
                 where = self.at(frame.f_code.co_filename, frame.f_lineno)
             if where is not None:
                 return where
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
     def definition(self, function: Any) -> Where | None:

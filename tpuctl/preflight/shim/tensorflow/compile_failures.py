@@ -101,12 +101,12 @@ class Refusals:
     def _compiled_graph(self, message: str) -> Any:
         """The traced function that a message says XLA could not compile, or a part of it."""
         match = GRAPH.search(message)
-        graphs = [graph for reference in self.graphs if (graph := reference()) is not None]
+        traced = filter(None, (reference() for reference in reversed(self.graphs)))
         # TensorFlow adds numbers to a graph's name.
-        named = [
-            graph for graph in graphs if match and f"{match['name']}_".startswith(f"{graph.name}_")
+        candidates: list[Any] = [
+            each for each in traced if match and f"{match['name']}_".startswith(f"{each.name}_")
         ]
-        graph = max(reversed(named), key=lambda graph: len(graph.name), default=None)
+        graph = max(candidates, key=lambda each: len(each.name), default=None)
         while type(graph).__name__ in CONTROL_FLOW and graph.outer_graph is not None:
             graph = graph.outer_graph
         return graph

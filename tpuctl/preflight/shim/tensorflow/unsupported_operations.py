@@ -22,8 +22,8 @@ def unsupported_operations(graph: Any, device: str, lines: UserLines) -> list[di
     The device is XLA's name of it, such as XLA_TPU_JIT. Each operation is listed once for a line.
     """
     operations = _unsupported(graph, lines, _registry(device), None)
-    found = [{"operation": operation.type, "where": where} for operation, where in operations]
-    return list({repr(item): item for item in found}.values())
+    items = [{"operation": operation.type, "where": where} for operation, where in operations]
+    return list({repr(item): item for item in items}.values())
 
 
 def _registry(device: str) -> Registry:
