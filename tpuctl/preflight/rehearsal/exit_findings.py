@@ -41,6 +41,13 @@ JAX_SIGTERM_HINT = (
     "    multihost_utils.reached_preemption_sync_point(step)\n"
     "is true, or install your own handler after initialize()."
 )
+# By what a message says.
+HINTS = {
+    "Array has been deleted": "It was donated to a compiled function (donate_argnums), which "
+    "overwrites it: use what the function returned.",
+    "unbound axis name": "Call it within shard_map with a mesh that has this axis, or within a "
+    "pmap or vmap with this axis_name.",
+}
 SIGKILL_CODE = 137
 USER_CODE = re.compile(r"\A(?:\w+: )?in user code:\n[\s\S]*\n\n(?=\s*\S)")
 # What AutoGraph raises instead of an exception whose type takes other arguments.
@@ -147,7 +154,8 @@ def failure(run: Pass) -> Finding:
         where = error.where if error is not None else None
         return Finding("files", "error", message, tail, file.remedy, where)
     if error is not None:
-        return Finding(TOPIC, "error", _first_line(error), tail, where=error.where)
+        hint = next((hint for text, hint in HINTS.items() if text in error.message), "")
+        return Finding(TOPIC, "error", _first_line(error), tail, hint, error.where)
     if run.exit_code == SIGKILL_CODE:
         message = "was killed: this machine may have run out of memory"
         return Finding(TOPIC, "unknown", message, tail)

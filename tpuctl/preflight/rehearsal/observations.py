@@ -113,6 +113,7 @@ class Compiled(Observation):
     names: tuple[str, ...] = ()  # of the arguments in `shapes`, which exclude the state
     changes: tuple[str, ...] = ()  # of the arguments since the previous compilation
     devices: int | None = None  # that the results are on
+    constants: int = 0  # bytes of arrays that are not arguments
     after_step: int | None = None  # an operation outside of any function, so many steps before it
 
 
@@ -194,6 +195,11 @@ class Distributed(Observation):
     """The script called `jax.distributed.initialize` or `torch_xla.launch`."""
 
     where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameKey(Observation):
+    """All steps of a script with JAX drew random numbers by the same key alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,7 +106,9 @@ class Refusals:
         candidates: list[Any] = [
             each for each in traced if match and f"{match['name']}_".startswith(f"{each.name}_")
         ]
-        graph = max(candidates, key=lambda each: len(each.name), default=None)
+        if not candidates:
+            return None
+        graph = max(candidates, key=lambda each: len(each.name))
         while type(graph).__name__ in CONTROL_FLOW and graph.outer_graph is not None:
             graph = graph.outer_graph
         return graph
