@@ -307,3 +307,55 @@ def test_callback_is_not_the_compilers_refusal(command: RehearseCommand) -> None
     assert refusal["origin"] == "tpuctl"
     assert refusal["message"].startswith("jax.pure_callback ")
     assert "pure_callback" in refusal["where"]["text"]
+
+
+# Process 0 alone waits for the others after a step.
+BARRIER = """
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+jax.distributed.initialize()
+mesh = Mesh(np.array(jax.devices()), ("data",))
+split, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("data",), ()))
+rows = np.ones((32 // jax.process_count(), 16), np.float32)
+batch = jax.make_array_from_process_local_data(split, rows)
+weights = jax.device_put(jnp.ones((16, 4)), whole)
+
+
+@jax.jit
+def train_step(weights, batch):
+    loss, gradient = jax.value_and_grad(lambda weights: jnp.mean((batch @ weights) ** 2))(weights)
+    return weights - 0.1 * gradient, loss
+
+
+for step in range(100):
+    weights, loss = train_step(weights, batch)
+    if jax.process_index() == 0:
+        multihost_utils.sync_global_devices("saved")
+"""
+
+
+def test_slice_is_rehearsed_in_a_process_for_each_worker(
+    make_stack: Callable[..., Tpuctl],
+) -> None:
+    runtime = "v2-alpha-tpuv5-lite"
+    stack = make_stack(type_name="v5litepod-16", zone="us-central1-a", runtime=runtime)
+    command = RehearseCommand(stack)
+    command.write("jax[tpu]==0.10.2\n", "requirements.txt")
+    command.write(current().minor, ".python-version")
+    command.write(BARRIER)
+    code, data = command.data("--no-check", "train.py")
+    assert code == 1
+    finding = finding_of(data, "processes")
+    assert finding["severity"] == "error"
+    assert "process 0 of 4 waits in sync_global_devices" in finding["message"]
+    assert BARRIER.splitlines()[finding["line"] - 1].strip().startswith("multihost_utils.sync")
+    command.write(BARRIER.replace("    if jax.process_index() == 0:\n    ", ""))
+    code, data = command.data("--no-check", "train.py")
+    assert code == 0, data["findings"]
+    message = finding_of(data, "processes")["message"]
+    assert "4 processes of 4 devices each ran together" in message
+    assert "32 examples in all, 8 in each" in message

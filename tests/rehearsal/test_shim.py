@@ -237,3 +237,19 @@ def test_refusals_name_operation_and_line(
     assert (ended.error.type, ended.error.message) == ("LookupError", "at the end")
     assert ended.error.where.line == rehearsed.line("raise LookupError")
     assert rehearsed.only(Started).tensorflow == "2.18.0"
+
+
+def test_operations_of_refusals_are_those_that_xla_lacks(
+    rehearse: Rehearse, tensorflow: Path
+) -> None:
+    rehearsed = rehearse("unsupported.py", python=tensorflow)
+    assert rehearsed.code == 0, rehearsed.output
+    refused = {each.function: each.operations for each in rehearsed.all(Refused)}
+    places = {"branch": "in a branch", "loop": "in a loop", "function": "in another"}
+    for name, comment in places.items():
+        operations = refused[f"with_{name}"]
+        assert [each.operation for each in operations] == ["AsString", "StringLength"]
+        assert {each.where.line for each in operations} == {rehearsed.line(f"# {comment}")}
+    [operation] = refused["with_text"]
+    assert operation.operation == "StringLength"
+    assert operation.where.line == rehearsed.line("# of an argument")

@@ -5,7 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from tests.unit.test_rehearsal_assessment import SAVED, STOPPED, finding_of, observed_pass, steps
+import pytest
+
+from tests.unit.test_rehearsal_assessment import (
+    SAVED,
+    STOPPED,
+    failed,
+    finding_of,
+    observed_pass,
+    steps,
+)
 from tpuctl.preflight.rehearsal.assessment import assess
 from tpuctl.preflight.rehearsal.findings import Assessment, Target
 from tpuctl.preflight.rehearsal.job_packages import for_cpu, without_tensorflow
@@ -41,6 +50,36 @@ def assessment_of(*passes: Pass, target: Target = V5E) -> Assessment:
 
 def compiled(batch: int, **more: Any) -> dict[str, Any]:
     return {**COMPILED, "shapes": [["float32", [batch, 32]]], **more}
+
+
+def test_large_constants_are_a_cost_at_the_function() -> None:
+    [finding] = [
+        problem
+        for problem in assessment_of(first(compiled(8, constants=GIB), EIGHT)).problems
+        if problem.topic == "memory"
+    ]
+    assert "1.0 GiB of arrays from outside" in finding.message
+    assert (finding.severity, finding.where is None) == ("cost", False)
+    small = assessment_of(first(compiled(8, constants=1 << 20), EIGHT))
+    assert "from outside" not in str(small)
+
+
+def test_same_random_key_is_a_risk() -> None:
+    assessment = assessment_of(first(compiled(8), EIGHT, {"kind": "samekey"}))
+    assert finding_of(assessment, "randomness").severity == "risk"
+    assert "randomness" not in str(assessment_of(first(compiled(8), EIGHT)))
+
+
+@pytest.mark.parametrize(
+    ("message", "hint"),
+    [
+        ("Array has been deleted with shape=float32[16,4].", "donate_argnums"),
+        ("unbound axis name: data", "shard_map"),
+    ],
+)
+def test_error_of_jax_has_a_hint(message: str, hint: str) -> None:
+    ended = failed("RuntimeError", message)
+    assert hint in finding_of(assessment_of(first(ended, exit_code=1)), "script").hint
 
 
 def test_good_script_has_no_problems() -> None:

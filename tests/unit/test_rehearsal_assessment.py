@@ -199,15 +199,13 @@ def test_failure_only_on_replicas_is_an_error() -> None:
 
 def test_shim_failure_is_not_a_script_error() -> None:
     ended = failed("AttributeError", "no attribute 'seen'")
-    file = "/x/tpuctl/preflight/shim/tensorflow/a.py"
-    raised = assessment_of(first(ended, exit_code=1, raised_in=file))
+    ended["error"]["is_tpuctls"] = True
+    raised = assessment_of(first(ended, exit_code=1))
     expect(raised, "observing", "error", "bug in tpuctl")
-    second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1, raised_in=file)
+    second = observed_pass("replicas", STARTED, ended, replicas=8, exit_code=1)
     expect(assessment_of(GOOD, second), "observing", "unknown")
-    # What the shim calls is the script's.
     ended = failed("RuntimeError", "a Tensor with 8 elements")
-    file = "/x/tpuctl/simulated_tpu/script_calls.py"
-    raised = assessment_of(first(ended, exit_code=1, raised_in=file))
+    raised = assessment_of(first(ended, exit_code=1))
     finding = expect(raised, "script", "error", line=34)
     assert finding.message == "RuntimeError: a Tensor with 8 elements"
     assert "bug in tpuctl" not in str(raised)
@@ -222,6 +220,12 @@ USER_CODE = """in user code:
 
     AttributeError: 'SymbolicTensor' object has no attribute 'numpy'
 """
+
+
+def test_error_with_another_type_is_named_as_raised() -> None:
+    ended = failed("StagingError", USER_CODE.replace("AttributeError", "KeyError"))
+    message = finding_of(assessment_of(first(ended, exit_code=1)), "script").message
+    assert message.startswith("KeyError: ")
 
 
 def test_autographs_calls_are_left_out() -> None:
@@ -419,7 +423,7 @@ def test_no_estimate_without_global_batch() -> None:
 
 
 def test_traceback_shows_only_lines_of_script(tmp_path: Path) -> None:
-    from tpuctl.preflight.rehearsal.script_process import last_lines, raised_in
+    from tpuctl.preflight.rehearsal.script_process import last_lines
 
     log = tmp_path / "log"
     log.write_text(
@@ -446,7 +450,20 @@ def test_traceback_shows_only_lines_of_script(tmp_path: Path) -> None:
         "    raise ValueError",
         "ValueError: no",
     )
-    assert raised_in(log) == "/job/model.py"
+
+
+def test_converted_exception_shows_only_lines_of_script(tmp_path: Path) -> None:
+    from tpuctl.preflight.rehearsal.script_process import last_lines
+
+    log = tmp_path / "log"
+    log.write_text(f"Traceback (most recent call last):\nAttributeError: {USER_CODE}", "utf-8")
+    assert last_lines(log) == (
+        "Traceback (most recent call last):",
+        "AttributeError: in user code:",
+        '    File "/job/train.py", line 31, in train  *',
+        "        return strategy.run(step, args=(x,))",
+        "    AttributeError: 'SymbolicTensor' object has no attribute 'numpy'",
+    )
 
 
 def test_last_lines_collapse_progress_bars(tmp_path: Path) -> None:

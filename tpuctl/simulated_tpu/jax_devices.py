@@ -21,6 +21,15 @@ DEVICE_FUNCTIONS = (
 
 
 @dataclass(frozen=True)
+class Processes:
+    """The number of this process among those of a slice, and the address at which they meet."""
+
+    count: int = 1
+    number: int = 0
+    coordinator: str = ""
+
+
+@dataclass(frozen=True)
 class Devices:
     """The devices of this process, and the number of slices that all processes' devices form."""
 
@@ -72,26 +81,31 @@ def _set_slices(jax: Any, slices: int) -> None:
     jax.Device.slice_index = property(slice_index)
 
 
-def start_alone(observer: Observer, jax: Any) -> None:
-    """Let `jax.distributed.initialize` start the only process, whatever it is passed."""
+def start_processes(observer: Observer, jax: Any, processes: Processes) -> None:
+    """Let `jax.distributed.initialize` join these processes, whatever it is passed."""
     original = jax.distributed.initialize
 
     @functools.wraps(original)
     def initialize(*_: Any, **__: Any) -> None:
         observer.write("distributed", where=observer.line())
-        with socket.socket() as unused:
-            unused.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{unused.getsockname()[1]}"
+        address = processes.coordinator or unused_address()
         call_script(
             original,
             coordinator_address=address,
-            num_processes=1,
-            process_id=0,
-            coordinator_bind_address=address,
+            num_processes=processes.count,
+            process_id=processes.number,
+            coordinator_bind_address=None if processes.number else address,
             cluster_detection_method="deactivate",
         )
 
     jax.distributed.initialize = initialize
+
+
+def unused_address() -> str:
+    """An address of this machine at which nothing listens yet."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{unused.getsockname()[1]}"
 
 
 def _accept_tpu(jax: Any, name: str) -> None:

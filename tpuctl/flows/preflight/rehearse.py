@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from tpuctl.preflight.rehearsal.job_packages import Packages
     from tpuctl.preflight.rehearsal.passes import LeftOut, Mode, Pass
     from tpuctl.preflight.rehearsal.rehearsal_report import Rehearsal
-    from tpuctl.preflight.rehearsal.script_process import Command
+    from tpuctl.preflight.rehearsal.script_process import Command, Exit
+    from tpuctl.preflight.rehearsal.slice_processes import SliceProcess
 
 # In a rehearsal's folder: the copy that the script runs in, and what it wrote there.
 FILES, WRITTEN = "files", "written"
@@ -48,6 +49,7 @@ GRACE_SECONDS = 20.0  # for a script to save after SIGTERM
 SECOND_PASS_STEPS = 3  # enough to show that the second pass starts and continues
 MAX_REPLICAS = 8  # of a TensorFlow strategy: more only take longer
 MAX_DEVICES = 64  # of JAX, whose programs may depend on their number
+MAX_PROCESSES = 8  # of JAX: each takes some 300 MB
 # Of PyTorch/XLA, which aborts if the threads of devices reach a collective 10 seconds apart.
 MAX_TORCH_DEVICES = 8
 
@@ -133,7 +135,7 @@ async def rehearse(
         any(outcome.stopped == "interrupted" for outcome in passes),
         run.written,
     )
-    for program in run.folder.glob("*/*.hlo"):  # large, and already counted
+    for program in run.folder.rglob("*.hlo"):  # large, and already counted
         program.unlink(missing_ok=True)
     if not rehearsal.is_interrupted:
         outcome = {"errors": rehearsal.assessment.has_errors, "at": datetime.now(UTC).isoformat()}
@@ -266,6 +268,14 @@ class RehearsalRun:
         """The CPU devices of a JAX script, as many in each slice."""
         slices = self.stack.slices
         return min(self.target.replicas, MAX_DEVICES) // slices * slices
+
+    @property
+    def processes(self) -> int:
+        """The processes of a JAX script, as many in each slice."""
+        slices = self.stack.slices
+        workers = min(len(self.submission.workers), MAX_PROCESSES)
+        counts = [count for count in range(workers, 0, -1) if not self.devices % count]
+        return next((count for count in counts if not count % slices), 1)
 
     @property
     def torch_devices(self) -> int:
@@ -411,13 +421,19 @@ class RehearsalRun:
         return None if changed == text else changed
 
     async def run(self) -> list[Pass]:
-        """Run the first pass, and the second one if the first succeeded."""
+        """Run the first pass, and the second one if the first succeeded: of JAX, in as many
+        processes as the slice has workers."""
+        from tpuctl.preflight.rehearsal.observations import Distributed
+
         steps = self.options.steps
         first = await self._pass("xla", 1, steps)
         if not first.steps or first.has_failed or first.stopped == "interrupted":
             return [first]
+        steps = min(steps, SECOND_PASS_STEPS)
+        if first.framework == "jax" and self.processes > 1 and first.of(Distributed):
+            return [first, await self._pass("replicas", 1, steps, self.processes)]
         replicas = min(self.target.replicas, MAX_REPLICAS)
-        return [first, await self._pass("replicas", replicas, min(steps, SECOND_PASS_STEPS))]
+        return [first, await self._pass("replicas", replicas, steps)]
 
     def clean_up(self) -> None:
         """Keep only what the script wrote to its folder, until the next rehearsal."""
@@ -440,50 +456,35 @@ class RehearsalRun:
         name, exclusion = missing
         return LeftOut(name, exclusion.rule, exclusion.remedy)
 
-    async def _pass(self, mode: Mode, replicas: int, steps: int) -> Pass:
-        from tpuctl.preflight.rehearsal.observations import read
-        from tpuctl.preflight.rehearsal.passes import Pass
-        from tpuctl.preflight.rehearsal.script_process import (
-            Command,
-            Exit,
-            last_lines,
-            raised_in,
-            run,
-        )
+    async def _pass(self, mode: Mode, replicas: int, steps: int, processes: int = 1) -> Pass:
+        from tpuctl.preflight.rehearsal.script_process import Exit, run
+        from tpuctl.preflight.rehearsal.slice_processes import run_together
 
         folder = self.folder / mode
-        folder.mkdir()
-        observations = folder / "observations.jsonl"
-        settings = folder / "settings.json"
-        pass_settings = self._settings(observations, mode, replicas, steps)
-        settings.write_text(json.dumps(pass_settings), "utf-8")
-        assert self.code is not None
-        environment = self._environment(settings)
-        command = Command(self._argv(), self.code.path, environment, source=self.root)
+        members = [
+            self._process(folder / f"process-{number}" if number else folder, settings)
+            for number, settings in enumerate(self._settings(mode, replicas, steps, processes))
+        ]
+        main = members[0]
         with step(self.emit, f"rehearsal/{mode}", "run") as progress:
             display = _PassDisplay(
-                folder, steps, self.options.is_verbose, progress.report, self.emit, command
+                *(folder, steps, self.options.is_verbose, progress.report, self.emit, main.command)
             )
+            seconds = self.options.seconds
             try:
-                exit_status = await run(
-                    command, folder, seconds=self.options.seconds, poll=display.update
-                )
+                if processes > 1:
+                    exits = await run_together(members, seconds=seconds, poll=display.update)
+                else:
+                    exits = [await run(main.command, folder, seconds=seconds, poll=display.update)]
             except asyncio.CancelledError:
-                exit_status = Exit(None, "interrupted", progress.seconds)
-            command.restore_file(observations, is_json=True)
-            result = Pass(
-                mode,
-                replicas,
-                tuple(read(observations)),
-                exit_status.code,
-                exit_status.seconds,
-                folder / "log",
-                last_lines(folder / "log"),
-                raised_in(folder / "log"),
-                exit_status.stopped,
-            )
-            if result.has_failed:
-                result = replace(result, left_out=self._left_out(result))
+                exits = [Exit(None, "interrupted", progress.seconds)] * processes
+            results = [
+                self._result(member, mode, replicas, exit_status)
+                for member, exit_status in zip(members, exits, strict=True)
+            ]
+            result = results[0]
+            if processes > 1:
+                result = replace(result, processes=tuple(results))
             if result.framework != "tensorflow":
                 devices = self.devices if result.framework == "jax" else self.torch_devices
                 outputs = await list_objects(self.output, self.emit)
@@ -491,25 +492,61 @@ class RehearsalRun:
             progress.result = _describe_pass(result)
         return result
 
+    def _process(self, folder: Path, settings: dict[str, Any]) -> SliceProcess:
+        from tpuctl.preflight.rehearsal.script_process import Command
+        from tpuctl.preflight.rehearsal.slice_processes import SliceProcess
+
+        assert self.code is not None
+        folder.mkdir()
+        observations, file = folder / "observations.jsonl", folder / "settings.json"
+        file.write_text(json.dumps({**settings, "observations": str(observations)}), "utf-8")
+        environment = self._environment(file, settings["process"])
+        command = Command(self._argv(), self.code.path, environment, source=self.root)
+        return SliceProcess(command, folder, observations)
+
+    def _result(self, process: SliceProcess, mode: Mode, replicas: int, exit_status: Exit) -> Pass:
+        from tpuctl.preflight.rehearsal.observations import read
+        from tpuctl.preflight.rehearsal.passes import Pass
+        from tpuctl.preflight.rehearsal.script_process import last_lines
+
+        process.command.restore_file(process.observations, is_json=True)
+        log = process.folder / "log"
+        result = Pass(
+            mode,
+            replicas,
+            tuple(read(process.observations)),
+            exit_status.code,
+            exit_status.seconds,
+            log,
+            last_lines(log),
+            exit_status.stopped,
+        )
+        return replace(result, left_out=self._left_out(result)) if result.has_failed else result
+
     def _settings(
-        self, observations: Path, mode: Mode, replicas: int, steps: int
-    ) -> dict[str, Any]:
+        self, mode: Mode, replicas: int, steps: int, processes: int
+    ) -> list[dict[str, Any]]:
+        """The settings of each process, without the file of its observations."""
+        from tpuctl.simulated_tpu.jax_devices import unused_address
+
         assert self.code is not None
         root = self.code.path
         script = root / self.program if self.submission.kind == "script" else ""
-        return {
-            "observations": str(observations),
+        common = {
             "mode": mode,
             "steps": steps,
             "replicas": replicas,
-            "devices": self.devices,
+            "devices": self.devices // processes,
             "slices": self.stack.slices,
+            "processes": processes,
+            "coordinator": unused_address() if processes > 1 else "",
             "torch_devices": self.torch_devices,
             "script": str(script),
             "root": str(root),
             "kind": self.target.kind,
             "grace": GRACE_SECONDS,
         }
+        return [{**common, "process": number} for number in range(processes)]
 
     def _argv(self) -> list[str]:
         assert self.packages is not None
@@ -517,7 +554,7 @@ class RehearsalRun:
         start = [as_argument(self.program)] if is_script else ["-m", self.program]
         return [str(self.packages.python), *start, *self.submission.args]
 
-    def _environment(self, settings: Path) -> dict[str, str]:
+    def _environment(self, settings: Path, process: int) -> dict[str, str]:
         import tpuctl.simulated_tpu
         from tpuctl.preflight.rehearsal.script_environment import script_variables, shell_variables
 
@@ -530,7 +567,7 @@ class RehearsalRun:
         variables = script_variables(
             shell_variables(os.environ),
             self.cloud,
-            job_variables(self.submission, self.folder.name, self.program, self.output),
+            job_variables(self.submission, self.folder.name, self.program, self.output, process),
             home=self.home,
             shim=Path(tpuctl.simulated_tpu.__file__).parent,
             settings=settings,
@@ -542,8 +579,10 @@ class RehearsalRun:
         return variables
 
 
-def job_variables(submission: Submission, name: str, program: str, output: str) -> dict[str, str]:
-    """The variables that the supervisor of the first worker sets."""
+def job_variables(
+    submission: Submission, name: str, program: str, output: str, process: int = 0
+) -> dict[str, str]:
+    """The variables that the supervisor of a worker sets, by default of the first one."""
     from tpuctl.flows.jobs.submission import worker_environment
     from tpuctl.local_ports import LOOPBACK
     from tpuctl.model.jobs.job import JobRecord
@@ -562,10 +601,11 @@ def job_variables(submission: Submission, name: str, program: str, output: str) 
         workers=submission.workers,
         submitted=datetime.now(UTC),
     )
-    submission = replace(submission, machines=replace(machines, addresses=(LOOPBACK,)))
+    addresses = (LOOPBACK,) * submission.worker_count
+    submission = replace(submission, machines=replace(machines, addresses=addresses))
     return {
         **submission.env,
-        **worker_environment(submission, record, submission.workers[0]),
+        **worker_environment(submission, record, submission.workers[process]),
         "TPUCTL_OUTPUT": output,
         **submission.secrets.values,
     }

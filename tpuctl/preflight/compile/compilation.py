@@ -231,13 +231,12 @@ class _Compilation:
             batch = DEFAULT_BATCH
             note = f"the script's batches differ in size: compiled for {batch} {self._per}"
             report = replace(report, notes=(*report.notes, note))
+        looped = captured.get("looped")
+        if looped is not None:
+            note = f"the batch is unknown: the step loops over the first dimension of {looped}"
+            report = replace(report, notes=(*report.notes, note))
         if not captured["has_batch"] and request.batch is not None:
-            raise Usage(
-                "The step has no batch",
-                "none of its arguments is a tensor",
-                where="--batch",
-                hint="Omit --batch, or pass the data to the step as arguments.",
-            )
+            raise _no_batch(looped)
         result = await self.compile_batch(batch)
         if result is None:
             return replace(report, refusal=self.refusals[batch])
@@ -365,6 +364,24 @@ class _Compilation:
             return f"one core of {request.type}"
         slices = f" of {request.slices} slices" if request.slices > 1 else ""
         return f"the topology{slices} of {request.type}"
+
+
+def _no_batch(looped: str | None) -> Usage:
+    """The batch size was given for a step without a known batch, perhaps since it loops over the
+    first dimension of an argument."""
+    if looped is not None:
+        return Usage(
+            "The step's batch is unknown",
+            f"the step loops over the first dimension of {looped}",
+            where="--batch",
+            hint="Omit --batch to compile the step for the script's own shapes.",
+        )
+    return Usage(
+        "The step has no batch",
+        "none of its arguments is a tensor",
+        where="--batch",
+        hint="Omit --batch, or pass the data to the step as arguments.",
+    )
 
 
 def _device_notes(request: CompileRequest, captured: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tpuctl.preflight.rehearsal import (
@@ -10,6 +11,7 @@ from tpuctl.preflight.rehearsal import (
     device_findings,
     exit_findings,
     jax_findings,
+    process_findings,
     torch_findings,
     training_findings,
 )
@@ -37,7 +39,9 @@ def _findings(
     first: Pass, second: Pass | None, target: Target, run_estimate: Estimate, requested_steps: int
 ) -> Iterator[Finding]:
     yield from exit_findings.first_pass(first, requested_steps)
-    if second is not None:
+    if second is not None and second.processes:
+        yield from process_findings.processes(second, target)
+    elif second is not None:
         yield from exit_findings.second_pass(second, first)
     if not exit_findings.was_observed(first):
         return
@@ -66,11 +70,15 @@ def _jax_findings(
     yield from jax_findings.compilations(first)
     yield from device_findings.transfers(first)
     yield from jax_findings.callbacks(first)
+    yield from jax_findings.constants(first)
+    yield from jax_findings.random_keys(first)
     if first.training_step is not None or first.losses:
         yield training_findings.loss(first, second)
         yield from training_findings.checkpoints(first, second, target)
     yield compile_findings.memory(first, second, target)
     yield training_findings.pipeline(first, run_estimate)
+    if second is not None and second.processes:  # what they show is reported
+        target = replace(target, workers=1)
     yield device_findings.devices(first, target, jax_findings.SHARD_HINT)
     yield training_findings.duration_and_cost(run_estimate, target)
 

@@ -41,8 +41,17 @@ JAX_SIGTERM_HINT = (
     "    multihost_utils.reached_preemption_sync_point(step)\n"
     "is true, or install your own handler after initialize()."
 )
+# By what a message says.
+HINTS = {
+    "Array has been deleted": "It was donated to a compiled function (donate_argnums), which "
+    "overwrites it: use what the function returned.",
+    "unbound axis name": "Call it within shard_map with a mesh that has this axis, or within a "
+    "pmap or vmap with this axis_name.",
+}
 SIGKILL_CODE = 137
 USER_CODE = re.compile(r"\A(?:\w+: )?in user code:\n[\s\S]*\n\n(?=\s*\S)")
+# What AutoGraph raises instead of an exception whose type takes other arguments.
+CONVERTED_TYPES = ("StagingError",)
 MAX_MESSAGE_LENGTH = 240
 SAMPLE_HINT = "Pass a sample from a local folder:\n    tpuctl rehearse --sample FOLDER={} SCRIPT"
 
@@ -58,7 +67,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
     yield from _shim_failures(run)
     if run.has_failed:
         if not run.of(Refused):
-            yield _failure(run)
+            yield failure(run)
     elif run.stopped == "timeout":
         yield _timeout(run, requested_steps)
     elif run.stopped:
@@ -88,7 +97,7 @@ def first_pass(run: Pass, requested_steps: int) -> Iterator[Finding]:
 def second_pass(run: Pass, first: Pass) -> Iterator[Finding]:
     """Findings about the exit of the second pass, on several replicas, if the first succeeded."""
     if run.has_failed:
-        failed = _failure(run)
+        failed = failure(run)
         if failed.topic == "observing":  # the first pass still has results
             yield replace(failed, severity="unknown")
             return
@@ -120,7 +129,8 @@ def missing_objects(run: Pass) -> list[str]:
     return [path for path in paths if path.startswith("gs://")]
 
 
-def _failure(run: Pass) -> Finding:
+def failure(run: Pass) -> Finding:
+    """Why a script failed."""
     error = run.ended.error if run.ended is not None else None
     missing = missing_objects(run)
     tail = "\n".join(run.tail)
@@ -133,7 +143,7 @@ def _failure(run: Pass) -> Finding:
             SAMPLE_HINT.format(_sample_folder(missing[0])),
             error.where if error is not None else None,
         )
-    if error is not None and _is_shim_error(run):
+    if error is not None and error.is_tpuctls:
         message = (
             f"the observer of the script failed, which is a bug in tpuctl: {_first_line(error)}"
         )
@@ -144,7 +154,8 @@ def _failure(run: Pass) -> Finding:
         where = error.where if error is not None else None
         return Finding("files", "error", message, tail, file.remedy, where)
     if error is not None:
-        return Finding(TOPIC, "error", _first_line(error), tail, where=error.where)
+        hint = next((hint for text, hint in HINTS.items() if text in error.message), "")
+        return Finding(TOPIC, "error", _first_line(error), tail, hint, error.where)
     if run.exit_code == SIGKILL_CODE:
         message = "was killed: this machine may have run out of memory"
         return Finding(TOPIC, "unknown", message, tail)
@@ -186,12 +197,6 @@ def _timeout(run: Pass, requested_steps: int) -> Finding:
     )
 
 
-def _is_shim_error(run: Pass) -> bool:
-    """Whether the exception was raised in the shim, not by what it calls for the script."""
-    is_in_shim = any(folder in run.raised_in for folder in ("/preflight/shim/", "/simulated_tpu/"))
-    return is_in_shim and not run.raised_in.endswith("/script_calls.py")
-
-
 def _shim_failures(run: Pass) -> Iterator[Finding]:
     failed = run.of(ShimFailed)
     if failed:
@@ -207,6 +212,8 @@ def _first_line(error: Failure) -> str:
     lines = message_lines(error.message)
     if not lines:
         return error.type
+    if error.type in CONVERTED_TYPES:  # the message names its type
+        return shorten(lines[0])
     first = lines[0].removeprefix(f"{error.type}: ")
     return f"{error.type}: {shorten(first)}"
 

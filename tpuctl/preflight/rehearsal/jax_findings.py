@@ -11,14 +11,17 @@ from tpuctl.preflight.rehearsal.observations import (
     Callback,
     Compiled,
     Eager,
+    SameKey,
     Where,
 )
 from tpuctl.preflight.rehearsal.passes import Function, Pass
 from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
+from tpuctl.units import binary_size
 
 MAX_LINES = 3  # of the script, each with a finding
 FIRST_STEPS = 2  # in which operations are compiled for the first time
 MIN_OPERATIONS = 3  # compiled at one line after that
+MIN_CONSTANT_BYTES = 16 << 20
 SHARD_HINT = (
     "Shard the batch over all devices:\n"
     '    mesh = jax.make_mesh((jax.device_count(),), ("data",))\n'
@@ -56,6 +59,34 @@ def callbacks(run: Pass) -> Iterator[Finding]:
             f"{callback.function} in a compiled function: the TPU sends values to the host",
             hint="Return the values from the step instead, or use it only to debug.",
             where=callback.where,
+        )
+
+
+def constants(run: Pass) -> Iterator[Finding]:
+    """Large arrays that are part of a program instead of its arguments."""
+    for function in run.functions:
+        first = function.compilations[0]
+        if first.constants >= MIN_CONSTANT_BYTES:
+            yield Finding(
+                "memory",
+                "cost",
+                f"{function.name} takes {binary_size(first.constants)} of arrays from outside, "
+                "which become constants of its program: it compiles slowly and holds another copy",
+                hint="Pass them to the function as arguments.",
+                where=first.where,
+            )
+
+
+def random_keys(run: Pass) -> Iterator[Finding]:
+    """The same random numbers in every step."""
+    if run.of(SameKey):
+        step = run.training_step
+        yield Finding(
+            "randomness",
+            "risk",
+            "every step is passed the same random key: it draws the same numbers, as for dropout",
+            hint="Derive a key for each step:\n    key = jax.random.fold_in(first_key, step)",
+            where=None if step is None else step.compilations[0].where,
         )
 
 

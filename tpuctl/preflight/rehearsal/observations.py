@@ -54,6 +54,7 @@ class Failure:
     type: str
     message: str
     where: Where | None = None
+    is_tpuctls: bool = False  # whether the shim raised it, not what it calls for the script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,7 @@ class Compiled(Observation):
     names: tuple[str, ...] = ()  # of the arguments in `shapes`, which exclude the state
     changes: tuple[str, ...] = ()  # of the arguments since the previous compilation
     devices: int | None = None  # that the results are on
+    constants: int = 0  # bytes of arrays that are not arguments
     after_step: int | None = None  # an operation outside of any function, so many steps before it
 
 
@@ -191,6 +193,26 @@ class Callback(Observation):
 @dataclass(frozen=True, kw_only=True)
 class Distributed(Observation):
     """The script called `jax.distributed.initialize` or `torch_xla.launch`."""
+
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SameKey(Observation):
+    """All steps of a script with JAX drew random numbers by the same key alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joint(Observation):
+    """A process called what all processes of a slice must call, in the same order."""
+
+    function: str  # compiled by JAX, or of multihost_utils
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Observation):
+    """The script has not moved from a line for a while, perhaps waiting for another process."""
 
     where: Where | None = None
 
@@ -316,7 +338,8 @@ def _value(name: str, plain: Any) -> Any:
             for operation in plain
         )
     if name == "error":
-        return Failure(str(plain["type"]), str(plain["message"]), _where(plain.get("where")))
+        where, is_tpuctls = _where(plain.get("where")), bool(plain.get("is_tpuctls"))
+        return Failure(str(plain["type"]), str(plain["message"]), where, is_tpuctls)
     if isinstance(plain, list):
         return tuple(str(item) for item in plain)
     return plain

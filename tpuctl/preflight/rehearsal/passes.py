@@ -46,9 +46,9 @@ class Pass:
     seconds: float = 0.0
     log: Path = Path("log")
     tail: tuple[str, ...] = ()  # the last lines of its output
-    raised_in: str = ""  # the file of the innermost frame of its last traceback
     stopped: Literal["", "timeout", "interrupted"] = ""  # why tpuctl stopped it; empty if not
     left_out: LeftOut | None = None  # what made it fail
+    processes: tuple[Pass, ...] = ()  # of a slice, if several ran; this is the first of them
     outputs: tuple[str, ...] = ()  # gs:// paths below the output folder when it exited
 
     def of(self, kind: type[T]) -> list[T]:

@@ -27,7 +27,8 @@ TENSORFLOW_LOG_LINE = re.compile(
     r"\d{4}-\d\d-\d\d [\d:.]+: [IWE] |[IWE]\d{4} [\d:.]+ |To enable the following instructions"
     r"|WARNING: All log messages before absl"
 )
-FRAME = re.compile(r'  File "(?P<file>[^"]+)"')
+# Of a traceback, or of those that TensorFlow puts into messages, which are indented further.
+FRAME = re.compile(r'(?P<indent>  |    )File "')
 LIBRARIES = ("site-packages", "dist-packages", "/preflight/shim/", "/simulated_tpu/")
 MAX_LINE_LENGTH = 200  # longer lines are truncated
 
@@ -126,12 +127,6 @@ def last_lines(log: Path, count: int = 8) -> tuple[str, ...]:
     return tuple(_without_libraries(_last_output_lines(log))[-count:])
 
 
-def raised_in(log: Path) -> str:
-    """The file of the innermost frame of the last traceback; empty without a traceback."""
-    frames = [match["file"] for line in _last_output_lines(log) if (match := FRAME.match(line))]
-    return frames[-1] if frames else ""
-
-
 def _last_output_lines(log: Path) -> list[str]:
     """The script's last lines, starting at the last traceback if there is one."""
     try:
@@ -152,11 +147,12 @@ def _last_output_lines(log: Path) -> list[str]:
 
 def _without_libraries(lines: Sequence[str]) -> list[str]:
     """A traceback's lines without those of installed packages."""
-    kept_lines, is_library = [], False
+    kept_lines, is_library, indent = [], False, ""
     for line in lines:
-        if FRAME.match(line):
+        if frame := FRAME.match(line):
             is_library = any(library in line for library in LIBRARIES)
-        elif not line.startswith("    "):
+            indent = frame["indent"] + "  "
+        elif not line.startswith(indent):
             is_library = False
         if not is_library:
             kept_lines.append(line)

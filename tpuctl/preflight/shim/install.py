@@ -14,6 +14,7 @@ from ...simulated_tpu.import_hooks import AfterImport
 from .observation import settings
 from .observation.context import Rehearsal
 from .observation.process_exit import ScriptExit
+from .observation.waits import Waits
 
 if TYPE_CHECKING:
     from .jax.compiled_functions import JaxFunctions
@@ -27,7 +28,6 @@ HELPER_PROGRAMS = ("multiprocessing", "pip", "ensurepip", "venv", "encodings", "
 def start(environment: Mapping[str, str]) -> None:
     """Observe this process with the settings file named in the environment."""
     rehearsal = Rehearsal(settings.load(environment["TPUCTL_REHEARSAL"]))
-    rehearsal.script_exit.find_line = rehearsal.user_lines.of_exception
     Hooks(rehearsal).install()
 
 
@@ -61,6 +61,9 @@ class Hooks:
         functions["jax.experimental"] = lambda module: attempt(
             "callbacks", self._watch_jax_callbacks, module
         )
+        functions["jax.experimental.multihost_utils"] = lambda module: attempt(
+            "calls of all processes", self._watch_jax_processes, module
+        )
         functions["torch"] = lambda module: attempt("PyTorch", self._watch_torch, module)
         functions["torch_xla"] = lambda module: attempt("PyTorch/XLA", self._watch_xla, module)
         for name, install in (
@@ -87,9 +90,14 @@ class Hooks:
         settings = rehearsal.settings
         devices = jax_devices.Devices(settings.devices, settings.slices)
         attempt("JAX", jax_devices.install, rehearsal.observer, jax, devices)
-        attempt("JAX's processes", jax_devices.start_alone, rehearsal.observer, jax)
+        processes = jax_devices.Processes(
+            settings.processes, settings.process, settings.coordinator
+        )
+        attempt("JAX's processes", jax_devices.start_processes, rehearsal.observer, jax, processes)
         self.jax_functions = JaxFunctions(rehearsal, jax, self.dumps)
         attempt("JAX", self.jax_functions.install)
+        if settings.processes > 1:
+            attempt("waits", Waits(rehearsal).install)
         self._watch_written_files()
 
     def _watch_written_files(self) -> None:
@@ -102,6 +110,10 @@ class Hooks:
     def _watch_jax_callbacks(self, experimental: ModuleType) -> None:
         if self.jax_functions is not None:
             self.jax_functions.watch_callbacks(experimental)
+
+    def _watch_jax_processes(self, multihost_utils: ModuleType) -> None:
+        if self.jax_functions is not None:
+            self.jax_functions.watch_processes(multihost_utils)
 
     def _watch_orbax(self, orbax: ModuleType) -> None:
         from .observation import checkpoints

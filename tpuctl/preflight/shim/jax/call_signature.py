@@ -83,6 +83,12 @@ class CallSignature:
         return arrays or others
 
 
+def is_key(leaf: Any) -> bool:
+    """Whether an array is a random key, typed or raw."""
+    dtype, shape = str(getattr(leaf, "dtype", "")), getattr(leaf, "shape", None)
+    return (dtype.startswith("key") and shape == ()) or (dtype == "uint32" and shape == (2,))
+
+
 def batch_size(jax: Any, signature: CallSignature | None, result: Any) -> int | None:
     """The global batch: the first dimension of the first argument that is not the state."""
     if signature is None:

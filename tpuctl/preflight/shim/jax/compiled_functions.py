@@ -18,7 +18,15 @@ from typing import Any
 from ....simulated_tpu.script_calls import call_script
 from ..observation.context import Rehearsal
 from ..observation.xla_dumps import XlaDumps
-from .call_signature import CallSignature, batch_size, device_count, loss_of, parameter_names
+from .call_signature import (
+    CallSignature,
+    batch_size,
+    device_count,
+    is_key,
+    loss_of,
+    parameter_names,
+)
+from .traced_program import TracedProgram
 
 COMPILED = ("jit", "pmap")
 DIRECT_GRADIENTS = ("vjp", "linearize")  # compute, instead of returning a function
@@ -30,7 +38,13 @@ CALLBACKS = {
     "jax.debug": ("print", "callback"),
     "jax.experimental": ("io_callback",),
 }
+# Functions that all processes must call in the same order.
+OF_ALL_PROCESSES = (
+    *("sync_global_devices", "broadcast_one_to_all", "process_allgather", "assert_equal"),
+    *("host_local_array_to_global_array", "global_array_to_host_local_array"),
+)
 MAX_CHANGES = 6  # of arguments, in an explanation
+MIN_CALLS = 3  # with the same random key, to conclude that all have it
 CALLS_PER_STEP = 10  # after so many times the steps, a script without gradients is stopped
 
 
@@ -43,6 +57,14 @@ class FunctionState:
         self.signatures: list[CallSignature] = []  # of its compilations
         self.seconds: list[float] = []  # of the first calls
         self.capture: Callable[[], Any] | None = None  # lowers its last call
+        self.draws_by_key_alone = False
+        self.keys: set[bytes] = set()  # random keys that it was passed
+
+    @property
+    def has_same_key(self) -> bool:
+        """Whether all calls drew the same random numbers."""
+        is_same = len(self.keys) == 1 and self.keys != {b""}
+        return self.draws_by_key_alone and is_same and self.calls >= MIN_CALLS
 
 
 class JaxFunction:
@@ -59,18 +81,18 @@ class JaxFunction:
         return self if instance is None else types.MethodType(self, instance)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self)["_compiled"], name)
+        return call_script(getattr, vars(self)["_compiled"], name)
 
     # Since Python 3.12, isinstance of a protocol, here JAX's of what jit returns, overlooks what
     # __getattr__ returns.
     def trace(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._compiled.trace(*arguments, **keywords)
+        return call_script(self._compiled.trace, *arguments, **keywords)
 
     def lower(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._compiled.lower(*arguments, **keywords)
+        return call_script(self._compiled.lower, *arguments, **keywords)
 
     def eval_shape(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._compiled.eval_shape(*arguments, **keywords)
+        return call_script(self._compiled.eval_shape, *arguments, **keywords)
 
     def __copy__(self) -> JaxFunction:
         return self
@@ -109,6 +131,7 @@ class JaxFunctions:
         self.eager = FunctionState()
         self.step_function: FunctionState | None = None
         self.is_reading = False  # the shim itself reads a value
+        self._numpy = importlib.import_module("numpy")
         self.callbacks: dict[tuple[str, str], Any] = {}  # lines by function and text
 
     def install(self) -> None:
@@ -148,6 +171,55 @@ class JaxFunctions:
             self.callbacks[label, repr(where)] = where
             self.rehearsal.writer.write("callback", function=label, where=where)
 
+    def watch_processes(self, module: Any) -> None:
+        """Observe functions that wait for the other processes."""
+        for name in OF_ALL_PROCESSES:
+            if hasattr(module, name):
+                self._watch_joint_call(module, name)
+
+    def _watch_joint_call(self, module: Any, name: str) -> None:
+        original, rehearsal = getattr(module, name), self.rehearsal
+
+        @functools.wraps(original)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if self.depth or not rehearsal.is_observed:
+                return call_script(original, *arguments, **keywords)
+            rehearsal.writer.write("joint", function=name, where=rehearsal.user_lines.current())
+            self.depth += 1
+            try:
+                return call_script(original, *arguments, **keywords)
+            finally:
+                self.depth -= 1
+
+        setattr(module, name, call)
+
+    def _spans_processes(self, values: Any) -> bool:
+        """Whether arrays are on devices of several processes, which run the program together."""
+        return any(
+            isinstance(leaf, self.jax.Array) and not leaf.is_fully_addressable
+            for leaf in self.leaves(values)
+        )
+
+    def _keys(self, values: Any) -> bytes:
+        """The data of all random keys among the arguments of a call; empty without any."""
+        self.is_reading = True
+        try:
+            return b"".join(
+                self._numpy.asarray(self._key_data(leaf)).tobytes()
+                for leaf in self.leaves(values)
+                if is_key(leaf) and self._is_readable(leaf)
+            )
+        finally:
+            self.is_reading = False
+
+    def _is_readable(self, leaf: Any) -> bool:
+        if not isinstance(leaf, self.jax.Array):
+            return True
+        return bool(leaf.is_fully_addressable and not leaf.is_deleted())
+
+    def _key_data(self, key: Any) -> Any:
+        return key if str(key.dtype) == "uint32" else self.jax.random.key_data(key)
+
     def leaves(self, value: Any) -> list[Any]:
         return list(self.jax.tree_util.tree_leaves(value))
 
@@ -160,6 +232,10 @@ class JaxFunctions:
             call = (arguments, keywords)
             attempt("capturing the training step", self._capture, state, function, call)
         signature = attempt("arguments", CallSignature, self.jax, compiled, arguments, keywords)
+        keys = attempt("random keys", self._keys, (arguments, keywords))
+        if rehearsal.settings.processes > 1 and self._spans_processes((arguments, keywords)):
+            name = str(getattr(compiled, "__name__", "?"))
+            rehearsal.writer.write("joint", function=name, where=rehearsal.user_lines.current())
         steps, before = rehearsal.steps, rehearsal.gradient_count
         self.compilations = []
         self._begin_step()
@@ -171,20 +247,30 @@ class JaxFunctions:
         finally:
             self.depth -= 1
         state.trains = state.trains or rehearsal.gradient_count > before
+        state.keys.add(keys or b"")
         if len(state.seconds) <= steps.limit * CALLS_PER_STEP:
             state.seconds.append(time.monotonic() - began)
         if signature is not None:
-            attempt("a call", self._after_call, state, compiled, signature, result)
+            program = None
+            if self.compilations and hasattr(compiled, "trace"):
+                program = attempt("the program", TracedProgram, compiled, arguments, keywords)
+            attempt("a call", self._after_call, state, compiled, signature, result, program)
         self._end_step(state, signature, result)
         return result
 
     # what happened in a call
 
     def _after_call(
-        self, state: FunctionState, compiled: Any, signature: CallSignature, result: Any
+        self,
+        state: FunctionState,
+        compiled: Any,
+        signature: CallSignature,
+        result: Any,
+        traced: TracedProgram | None,
     ) -> None:
         if not self.compilations:
             return
+        state.draws_by_key_alone = traced is not None and traced.draws_by_key_alone
         signature.find_state(self.jax, result)
         changes = state.signatures[-1].changes(signature) if state.signatures else []
         state.signatures.append(signature)
@@ -202,6 +288,7 @@ class JaxFunctions:
             changes=changes[:MAX_CHANGES],
             trains=state.trains,
             devices=device_count(self.jax, result),
+            constants=0 if traced is None else traced.constant_bytes,
             **program,
         )
 
@@ -236,7 +323,10 @@ class JaxFunctions:
     def _finish(self) -> None:
         """At exit, without a function that computes gradients: the calls of another are steps."""
         self.rehearsal.steps.discard()
-        if self.step_function is not None or not self.states:
+        step = self.step_function
+        if step is not None and step.has_same_key:
+            self.rehearsal.writer.write("samekey")
+        if step is not None or not self.states:
             return
         state = max(self.states.values(), key=lambda state: state.calls)
         if self.rehearsal.is_compile:
@@ -341,6 +431,17 @@ class JaxFunctions:
 
         array._value = property(read_value)
         array.item = read_item
+        for owner in (array, self.jax):
+            self.rehearsal.writer.attempt("reads of values", self._watch_wait, owner)
+
+    def _watch_wait(self, owner: Any) -> None:
+        original = owner.block_until_ready
+
+        def block_until_ready(value: Any) -> Any:
+            self.rehearsal.writer.attempt("reads of values", self._record_read)
+            return call_script(original, value)
+
+        owner.block_until_ready = block_until_ready
 
     def _record_read(self) -> None:
         rehearsal = self.rehearsal

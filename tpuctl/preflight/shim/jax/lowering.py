@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ..observation.host_connection import LoweringFailed, serve
 from ..observation.user_lines import UserLines, Where
 from .call_signature import CallSignature
+from .looped_arguments import is_looped
 
 if TYPE_CHECKING:
     from .compiled_functions import JaxFunction, JaxFunctions
@@ -72,6 +73,10 @@ class Step:
         self.donated = [place for place, number in enumerate(self.arrays) if donated[number]]
         self.inputs = [number for number in self.arrays if id(leaves[number]) in inputs]
         batched = [number for number in self.inputs if leaves[number].is_batched]
+        self.looped: str | None = None  # the argument that may have the batch, in a loop
+        if batched and self._is_looped(batched[0]):
+            self.looped = leaves[batched[0]].name
+            batched = []
         self.batch = self.values[batched[0]].shape[0] if batched else None
         self.batched = [number for number in batched if self.values[number].shape[0] == self.batch]
         shardings = [self.values[number].sharding for number in self.arrays]
@@ -91,6 +96,7 @@ class Step:
             "devices": self.devices,
             "batch": None if self.batch is None else self.batch // self.replicas,
             "has_batch": bool(self.batched),
+            "looped": self.looped,
             "inputs": [
                 [str(self.values[number].dtype), list(self.values[number].shape)]
                 for number in self.inputs
@@ -150,6 +156,15 @@ class Step:
         }
 
     # the arguments
+
+    def _is_looped(self, number: int) -> bool:
+        """Whether the step takes this array element by element: its first dimension is no batch."""
+        specs = [self.values[number] for number in self.arrays]
+        try:
+            program = self.jax.make_jaxpr(self._call_flat)(*specs).jaxpr
+        except Exception:
+            return False  # reported when it is lowered
+        return is_looped(program, program.invars[self.arrays.index(number)])
 
     def _spec(self, value: Any) -> Any:
         """An array's shape, type and sharding; other values are constants of the program."""

@@ -43,6 +43,7 @@ class Rehearsal:
         self.user_lines = UserLines(settings.root)
         self.observer = RehearsalObserver(self.writer, self.user_lines)
         self.script_exit = ScriptExit(self.writer, settings.grace)
+        self.script_exit.user_lines = self.user_lines
         self.steps = Steps(self.writer, self.script_exit, settings.steps)
         self.tensorflow: Any = None  # the module, once imported
         self.report_jax: Callable[[], None] = lambda: None  # writes, once, that JAX trains

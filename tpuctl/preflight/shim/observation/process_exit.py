@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from .observation_writer import Writer
+from .user_lines import UserLines
 
 SIGTERM_CODE = 128 + signal.SIGTERM
 
@@ -25,7 +26,7 @@ class ScriptExit:
         self.grace = grace
         self.is_requested = False  # after the last step
         self.error: dict[str, Any] | None = None
-        self.find_line: Any = None  # finds the user's line of an exception
+        self.user_lines: UserLines | None = None
         self.callbacks: list[Any] = []  # called before the exit, for any cause
         self._is_written = False
         self._status: int | None = None  # if known
@@ -47,6 +48,7 @@ class ScriptExit:
 
         def excepthook(kind: Any, error: BaseException, traceback: Any) -> None:
             self.writer.attempt("the script's exception", self._record_exception, error)
+            self.write(1)  # at once: JAX waits for the other processes of a slice before it exits
             sys.excepthook = report
             report(kind, error, traceback)
 
@@ -121,9 +123,13 @@ class ScriptExit:
         self._os_exit(SIGTERM_CODE)
 
     def _record_exception(self, error: BaseException) -> None:
-        where = self.find_line(error) if self.find_line else None
-        message = str(error)[:20000]
-        self.error = {"type": type(error).__name__, "message": message, "where": where}
+        lines = self.user_lines
+        self.error = {
+            "type": type(error).__name__,
+            "message": str(error)[:20000],
+            "where": lines.of_exception(error) if lines is not None else None,
+            "is_tpuctls": lines is not None and lines.is_tpuctls(error),
+        }
 
     def _flush(self) -> None:
         for stream in (sys.stdout, sys.stderr):

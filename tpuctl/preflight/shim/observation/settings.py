@@ -19,6 +19,9 @@ class Settings:
     replicas: int = 1  # of a TensorFlow strategy
     devices: int = 1  # of JAX, in all slices
     slices: int = 1
+    processes: int = 1  # of JAX, each with as many devices
+    process: int = 0  # the number of this one
+    coordinator: str = ""  # the address at which they meet
     torch_devices: int = 1  # of PyTorch/XLA
     script: str = ""
     root: str = ""

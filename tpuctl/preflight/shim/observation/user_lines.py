@@ -7,7 +7,7 @@ import linecache
 import os
 import re
 import sys
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any
 
 Where = dict[str, Any]
@@ -16,6 +16,8 @@ PACKAGE_FOLDERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.
 AUTOGRAPH_FILE = "__autograph_generated_file"
 # A frame in TensorFlow's messages about converted functions and about operations.
 FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+CONVERTED = "in user code:\n"  # starts the message of an exception in a converted function
+SCRIPT_CALLS = os.path.join(TPUCTL, "simulated_tpu", "script_calls.py")
 
 
 class UserLines:
@@ -45,12 +47,12 @@ class UserLines:
     def current(self) -> Where | None:
         """The innermost line of the user's code that is being executed."""
         try:
-            return self._innermost()
+            return self.of_frame(sys._getframe(1))
         except Exception:  # never disturb the script
             return None
 
-    def _innermost(self) -> Where | None:
-        frame = sys._getframe(2)
+    def of_frame(self, frame: FrameType | None) -> Where | None:
+        """The innermost line of the user's code in a frame or its callers."""
         while frame is not None:
             if AUTOGRAPH_FILE in frame.f_code.co_filename:
                 where = self._unconverted(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
@@ -58,7 +60,7 @@ class UserLines:
                 where = self.at(frame.f_code.co_filename, frame.f_lineno)
             if where is not None:
                 return where
-            frame = frame.f_back  # type: ignore[assignment]
+            frame = frame.f_back
         return None
 
     def definition(self, function: Any) -> Where | None:
@@ -84,6 +86,19 @@ class UserLines:
         """The innermost line of the user's code in an exception's message or traceback."""
         line = self.in_message(str(error))
         return line or self._in_traceback(error.__traceback__)
+
+    def is_tpuctls(self, error: BaseException) -> bool:
+        """Whether tpuctl's own code raised an exception, not what it calls for the script.
+
+        The last frame decides: of those that TensorFlow lists in the message, as it raises the
+        exception again, else of the traceback.
+        """
+        listed = FRAME.findall(str(error)) if str(error).startswith(CONVERTED) else []
+        file, traceback = listed[-1][0] if listed else "", error.__traceback__
+        while traceback is not None and not listed:
+            file, traceback = traceback.tb_frame.f_code.co_filename, traceback.tb_next
+        path = os.path.realpath(file)
+        return path.startswith(TPUCTL + os.sep) and path != SCRIPT_CALLS
 
     def in_message(self, message: str) -> Where | None:
         """The innermost user's line in TensorFlow's message, which may omit the leading slash."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import weakref
 from typing import Any
 
 from ..observation.context import Rehearsal
-from .graphs import MARK_NAME
+from .graphs import CONTROL_FLOW, MARK_NAME
 
 # Parts of messages of XLA and its lowering; other errors are bugs of the script.
 XLA = re.compile(
@@ -16,6 +17,8 @@ XLA = re.compile(
 UNSUPPORTED = re.compile(
     r"(?P<type>\w+) \(No registered '\w+' OpKernel[^{]*\{\{node (?P<name>[^}]+)"
 )
+GRAPH = re.compile(r"when trying to compile graph (?:__inference_)?(?P<name>\w+)\[")
+DEVICE = "XLA_CPU_JIT"
 NODE = re.compile(r"\{\{node (?P<name>[^}]+)\}\}")
 FUNCTION = re.compile(r"__inference_(?P<name>\w+?)_\d+\b")
 # Raised during tracing by code that cannot be part of a graph.
@@ -68,7 +71,16 @@ class Refusals:
         return type(error).__module__.startswith("tensorflow") and bool(XLA.search(message))
 
     def _operations(self, message: str) -> list[dict[str, Any]]:
-        """The operations named in a message, without our own marks."""
+        """The operations that XLA does not have, else those named in a message."""
+        graph = self._compiled_graph(message)
+        if graph is not None:
+            module = importlib.import_module(f"{__package__}.unsupported_operations")
+            lines = self.rehearsal.user_lines
+            unsupported: list[dict[str, Any]] = self.rehearsal.writer.attempt(
+                "unsupported operations", module.unsupported_operations, graph, DEVICE, lines
+            )
+            if unsupported:
+                return unsupported
         names_by_type = [(match["type"], match["name"]) for match in UNSUPPORTED.finditer(message)]
         if not names_by_type:
             names_by_type = [("", match["name"]) for match in NODE.finditer(message)]
@@ -85,6 +97,21 @@ class Refusals:
             for failure in operations.values():
                 failure["where"] = failure["where"] or self.rehearsal.user_lines.in_message(message)
         return list(operations.values())
+
+    def _compiled_graph(self, message: str) -> Any:
+        """The traced function that a message says XLA could not compile, or a part of it."""
+        match = GRAPH.search(message)
+        traced = filter(None, (reference() for reference in reversed(self.graphs)))
+        # TensorFlow adds numbers to a graph's name.
+        candidates: list[Any] = [
+            each for each in traced if match and f"{match['name']}_".startswith(f"{each.name}_")
+        ]
+        if not candidates:
+            return None
+        graph = max(candidates, key=lambda each: len(each.name))
+        while type(graph).__name__ in CONTROL_FLOW and graph.outer_graph is not None:
+            graph = graph.outer_graph
+        return graph
 
     def _operation(self, kind: str, name: str) -> Any:
         """Find an operation in the traced graphs by name, or by its last part if inlined."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python import pywrap_tfe  # type: ignore[import-untyped, import-not-found, unused-ignore]
 from tensorflow.python.distribute import distribute_lib  # type: ignore[import-untyped, import-not-found, unused-ignore]
-from tensorflow.python.framework import kernels  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 from ..observation.host_connection import LoweringFailed
 from ..observation.user_lines import UserLines, Where
 from .pure_function import ImpureOperation, PureFunction, called_graphs, required_operations
+from .unsupported_operations import unsupported_operations
 
 DEVICE = "XLA_TPU_JIT"
 PLATFORM = "TPU"
@@ -27,9 +27,6 @@ TENSORFLOW_CONTEXT = re.compile(
     re.DOTALL,
 )
 NODE = re.compile(r"\{\{(?:function_)?node ([^}]+)\}\}")
-Registry = dict[str, list[dict[str, frozenset[int]]]]
-# Not in the kernel registry: inputs, outputs and control dependencies.
-STRUCTURAL = ("Placeholder", "_Arg", "_Retval", "NoOp")
 
 
 @dataclass(frozen=True)
@@ -50,15 +47,7 @@ def lower(
     function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], lines: UserLines
 ) -> Lowered:
     """Lower the function that a replica runs; tensors are TensorSpecs. Raises LoweringFailed."""
-    try:
-        with contextlib.ExitStack() as stack:
-            _enter_replica(stack)
-            # Tapes are paused if the step is captured while tracing a graph.
-            pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
-            traced = tf.function(function, jit_compile=True)
-            concrete = traced.get_concrete_function(*arguments, **keywords)
-    except Exception as error:
-        raise LoweringFailed(_last_paragraph(error), "script", lines.of_exception(error)) from error
+    concrete = trace(function, arguments, keywords, lines)
     values = PureFunction(concrete)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in values.inputs]
     try:
@@ -82,6 +71,21 @@ def lower(
     )
 
 
+def trace(
+    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], lines: UserLines
+) -> Any:
+    """Trace the function that a replica runs; tensors are TensorSpecs. Raises LoweringFailed."""
+    try:
+        with contextlib.ExitStack() as stack:
+            _enter_replica(stack)
+            # Tapes are paused if the step is captured while tracing a graph.
+            pywrap_tfe.TFE_Py_TapeSetRestartOnThread()
+            traced = tf.function(function, jit_compile=True)
+            return traced.get_concrete_function(*arguments, **keywords)
+    except Exception as error:
+        raise LoweringFailed(_last_paragraph(error), "script", lines.of_exception(error)) from error
+
+
 def _enter_replica(stack: contextlib.ExitStack) -> None:
     """Enter a replica context if the script is in a strategy's scope."""
     if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
@@ -99,15 +103,11 @@ def _last_paragraph(error: Exception) -> str:
 
 
 def _refusal(error: Exception, graph: Any, lines: UserLines) -> LoweringFailed:
-    unsupported = [
-        {"operation": operation.type, "where": where}
-        for operation, where in _unsupported(graph, lines, _registry(), None)
-    ]
-    unique = list({repr(item): item for item in unsupported}.values())
-    if unique:
-        names = sorted({str(item["operation"]) for item in unique})
+    unsupported = unsupported_operations(graph, DEVICE, lines)
+    if unsupported:
+        names = sorted({str(item["operation"]) for item in unsupported})
         message = f"A TPU has no operation {', '.join(names)}"
-        return LoweringFailed(message, "compiler", unique[0]["where"], unique)
+        return LoweringFailed(message, "compiler", unsupported[0]["where"], unsupported)
     if isinstance(error, ImpureOperation):
         operation = error.operation
         where = lines.of_operation(operation)
@@ -117,46 +117,6 @@ def _refusal(error: Exception, graph: Any, lines: UserLines) -> LoweringFailed:
     text = TENSORFLOW_CONTEXT.sub("", str(error)).strip().rstrip("'")
     where = _line_in_message(str(error), graph, lines) or lines.of_exception(error)
     return LoweringFailed(NODE.sub("", text).strip(), "compiler", where)
-
-
-def _registry() -> Registry:
-    """The TPU's kernels: for each operation, the allowed types of each kernel's attributes."""
-    registry: Registry = {}
-    for kernel in kernels.get_all_registered_kernels().kernel:
-        if kernel.device_type == DEVICE:
-            bounds = {
-                constraint.name: frozenset(constraint.allowed_values.list.type)
-                for constraint in kernel.constraint
-            }
-            registry.setdefault(kernel.op, []).append(bounds)
-    return registry
-
-
-def _unsupported(
-    graph: Any, lines: UserLines, registry: Registry, caller: Any
-) -> Iterator[tuple[Any, Where | None]]:
-    """Operations without a TPU kernel, each with the user's line or its caller's."""
-    for operation in required_operations(graph):
-        where = lines.of_operation(operation) or caller
-        if operation.type not in STRUCTURAL and not _is_supported(operation, registry):
-            yield operation, where
-            continue
-        for body in called_graphs(operation):
-            yield from _unsupported(body, lines, registry, where)
-
-
-def _is_supported(operation: Any, registry: Registry) -> bool:
-    attributes = operation.node_def.attr
-
-    def fits(bounds: dict[str, frozenset[int]]) -> bool:
-        for name, allowed in bounds.items():
-            attribute = attributes[name]
-            kinds = attribute.list.type or [attribute.type]
-            if name in attributes and not allowed.issuperset(kinds):
-                return False
-        return True
-
-    return any(fits(bounds) for bounds in registry.get(operation.type, ()))
 
 
 def _line_in_message(message: str, graph: Any, lines: UserLines) -> Where | None:

@@ -12,7 +12,8 @@ import tensorflow as tf  # type: ignore[import-untyped, import-not-found, unused
 from ..observation.host_connection import LoweringFailed, serve
 from ..observation.settings import load
 from ..observation.user_lines import UserLines, Where
-from .lowering import lower
+from .looped_arguments import is_looped
+from .lowering import lower, trace
 
 
 def lower_step(
@@ -64,10 +65,25 @@ class Step:
             batched or (bool(tensor.shape.rank) and tensor.shape[0] == first for tensor in tensors)
         )
         self.tensors = tensors
+        self.looped: str | None = None  # the argument that may have the batch, in a loop
         unknown = [str(tensor.shape) for tensor in tensors if not _is_known(tensor.shape)]
         if unknown:
             message = f"unknown shapes of the step's arguments: {', '.join(unknown)}"
             raise LoweringFailed(message, "tpuctl")
+        if batched is None and any(self.batched):
+            self._leave_loops()
+
+    def _leave_loops(self) -> None:
+        """Have no batch if the step takes the first tensor element by element."""
+        number = self.batched.index(True)
+        try:
+            graph = trace(self.function, *self.with_batch(None), self.lines).graph
+        except LoweringFailed:
+            return  # reported when it is lowered
+        tensor = graph.inputs[number]
+        if is_looped(graph, tensor):
+            self.looped = tensor.op.name
+            self.batch, self.batched = None, [False] * len(self.tensors)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -76,6 +92,7 @@ class Step:
             "where": self.where or self.lines.definition(self.function) or self.lines.current(),
             "batch": self.batch,
             "has_batch": any(self.batched),
+            "looped": self.looped,
             "inputs": [[tensor.dtype.name, tensor.shape.as_list()] for tensor in self.tensors],
             "tensorflow": tf.__version__,
         }

@@ -72,7 +72,9 @@ class StrategyRuns:
             raise
         finally:
             self.functions.run_depth -= 1
-        result, target = result if loss_function else (result, None)
+        # A call of a tf.function of which the first trace failed returns None.
+        is_pair = loss_function is not None and result is not None
+        result, target = result if is_pair else (result, None)
         if rehearsal.gradient_count > before:
             self.training_functions.add(key)
         if key in self.training_functions:

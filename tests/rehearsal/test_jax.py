@@ -1,0 +1,58 @@
+"""Scripts with JAX, observed from inside: what its traces and calls show exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.rehearsal.conftest import Rehearsed
+from tests.support.locked_environment import locked_python
+from tpuctl.preflight.rehearsal.observations import Compiled, Ended, Fetched, SameKey
+
+pytestmark = pytest.mark.timeout(900)  # may create the environment
+
+JAX_LOCK = Path(__file__).resolve().parents[2] / "requirements" / "jax.lock"
+
+
+@pytest.fixture
+def run(rehearse: Callable[..., Rehearsed], tmp_path: Path) -> Callable[[str], Rehearsed]:
+    def run(case: str) -> Rehearsed:
+        command = [str(locked_python(JAX_LOCK)), str(tmp_path / "train.py"), case]
+        return rehearse("random_jax.py", command=command, environment={"JAX_PLATFORMS": "cpu"})
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("case", "is_same"),
+    [
+        *(("same", True), ("constant", True)),
+        *(("folded", False), ("new", False), ("unused", False)),
+    ],
+)
+def test_same_random_numbers_of_all_steps_are_seen(
+    run: Callable[[str], Rehearsed], case: str, is_same: bool
+) -> None:
+    rehearsed = run(case)
+    assert bool(rehearsed.all(SameKey)) is is_same, rehearsed.output
+
+
+def test_constants_and_waits_are_seen(run: Callable[[str], Rehearsed]) -> None:
+    rehearsed = run("new")
+    step = next(each for each in rehearsed.all(Compiled) if each.function == "train_step")
+    assert 2100 * 2100 * 4 <= step.constants < 2 * 2100 * 2100 * 4
+    waits = [each for each in rehearsed.all(Fetched) if each.where is not None]
+    assert {each.where.line for each in waits if each.where} == {
+        rehearsed.line("block_until_ready")
+    }
+    assert {each.after_step for each in waits} >= {1, 2, 3}
+
+
+def test_donated_array_that_is_read_fails_at_its_line(run: Callable[[str], Rehearsed]) -> None:
+    ended = run("deleted").only(Ended)
+    assert ended.error is not None and ended.error.where is not None
+    assert ended.error.message.startswith("Array has been deleted")
+    assert ended.error.where.text == "print(before.sum())"
+    assert not ended.error.is_tpuctls
