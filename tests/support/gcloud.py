@@ -140,12 +140,12 @@ class Gcloud:
         return done
 
 
-def make_project(cloud: LocalCloud, *apis: str) -> str:
+def make_project(cloud: LocalCloud, *apis: str, project: str = "") -> str:
     """Create a project with billing and these APIs enabled ("tpu", "compute"); returns its id.
 
     It does not use gcloud, for tests of other things.
     """
-    project = f"lab-{os.getpid()}-{next(_numbers)}"
+    project = project or f"lab-{os.getpid()}-{next(_numbers)}"
     asked: list[tuple[str, str, Any]] = [
         ("POST", "/v3/projects", {"projectId": project}),
         ("PUT", f"/v1/projects/{project}/billingInfo", {"billingAccountName": BILLING}),

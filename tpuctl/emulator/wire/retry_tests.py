@@ -45,11 +45,11 @@ class RetryTests:
         match = _PATH.fullmatch(request.path)
         if match is None or request.verb not in ("GET", "DELETE"):
             raise missing(f"{request.verb} {request.path} not found.")
-        shown = self._show(match[1])
+        answer = self._show(match[1])
         if request.verb == "DELETE":
             for fault in self._of(match[1]):
                 self._faults.remove(fault.id)
-        return shown
+        return answer
 
     def _add(self, body: bytes) -> str:
         try:

@@ -39,9 +39,9 @@ def changed_contexts(before: Contexts | None, change: Any) -> Contexts | None:
             continue
         if not _is_text(key) or not _is_text(value):
             raise invalid(f"Invalid object context: '{key}': '{value}'")
-        known = values.get(key)
-        if known is None or known["value"] != value:
-            created = known["createTime"] if known else now
+        former = values.get(key)
+        if former is None or former["value"] != value:
+            created = former["createTime"] if former else now
             values[key] = {"value": value, "createTime": created, "updateTime": now}
     if len(values) > _MAX_COUNT:
         raise invalid(f"An object can have at most {_MAX_COUNT} contexts, not {len(values)}.")
@@ -65,8 +65,8 @@ def context_filter(text: str) -> Callable[[Mapping[str, Any]], bool]:
     is_negated, key, expected = bool(match[1]), match[2], match[3]
 
     def is_listed(body: Mapping[str, Any]) -> bool:
-        found = ((body.get("contexts") or {}).get("custom") or {}).get(key)
-        holds = found is not None and expected in (None, found["value"])
+        payload = ((body.get("contexts") or {}).get("custom") or {}).get(key)
+        holds = payload is not None and expected in (None, payload["value"])
         return holds != is_negated
 
     return is_listed

@@ -1,0 +1,1 @@
+"""Suites of tests of other projects, unchanged, against the local cloud."""
