@@ -19,7 +19,13 @@ from tpuctl.model.scripts.lock_files import form_of
 from tpuctl.model.scripts.python_request import AUTO, PythonRequest, request_of
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.preflight.analysis.framework_wheels import python_minors
-from tpuctl.preflight.analysis.program.source import Module, Project, Upload, load
+from tpuctl.preflight.analysis.program.source import (
+    Module,
+    ParsedFiles,
+    Project,
+    Upload,
+    load,
+)
 from tpuctl.preflight.analysis.program.syntax import Function, title
 from tpuctl.preflight.analysis.tracing.reachability import reachability_of
 from tpuctl.preflight.analysis.tracing.traced import find_traced
@@ -182,6 +188,7 @@ def check_project(
     root: Path | None = None,
     module: str = "",
     upload: Upload | None = None,
+    files: ParsedFiles | None = None,
 ) -> Report:
     """Check a script and the project files that it imports; `root` is the folder to ship,
     `module` the module name if the script is started with `python -m`, `upload` what is shipped.
@@ -189,7 +196,7 @@ def check_project(
     Never raises for invalid files.
     """
     with _garbage_collection_paused():
-        return _check(load(script, root, module, upload), target)
+        return _check(load(script, root, module, upload, files), target)
 
 
 @contextmanager
@@ -238,6 +245,7 @@ def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None 
     """
     reports: list[Report] = []
     seen: set[Path] = set()
+    files = ParsedFiles()
     folder_target = _target_for(target, folder, None)
     for script in sorted(_scripts(folder), key=_is_started, reverse=True):
         if script.absolute() in seen or (
@@ -245,7 +253,7 @@ def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None 
         ):
             continue
         its_target = _target_for(target, folder, script) if _asks(script) else folder_target
-        reports.append(check_project(script, its_target, folder, upload=upload))
+        reports.append(check_project(script, its_target, folder, upload=upload, files=files))
         seen.update(reports[-1].files)
     return Report.merge(reports)
 

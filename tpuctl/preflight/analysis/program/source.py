@@ -275,8 +275,53 @@ class Project:
         return None
 
 
+class ParsedFiles:
+    """The files of several projects, each parsed once."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[Path, ast.Module | UnreadableFile] = {}
+        self._texts: dict[Path, str] = {}
+        self._modules: dict[tuple[Path, str, str], Module] = {}
+
+    def module(self, path: Path, name: str, package: str) -> Module | UnreadableFile:
+        """A file under a name, with what was found out about it in other projects."""
+        if path not in self._parsed:
+            self._parsed[path] = self._parse(path)
+        parsed = self._parsed[path]
+        if isinstance(parsed, UnreadableFile):
+            return parsed
+        key = (path, name, package)
+        if key not in self._modules:
+            self._modules[key] = Module(path, name, self._texts[path], parsed, package)
+        return self._modules[key]
+
+    def _parse(self, path: Path) -> ast.Module | UnreadableFile:
+        try:
+            with tokenize.open(path) as source:  # as Python decodes it
+                text = self._texts[path] = source.read()
+            with warnings.catch_warnings():  # about the user's code
+                warnings.simplefilter("ignore")
+                return ast.parse(text, filename=str(path))
+        except SyntaxError as error:
+            return UnreadableFile(path, error.lineno or 1, error.msg)
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            message = f"byte {error.object[error.start]:#x} is not valid {error.encoding.upper()}"
+            return UnreadableFile(path, line, message)
+        except OSError as error:
+            return UnreadableFile(path, 1, error.strerror or str(error))
+        except (RecursionError, MemoryError):  # the parser's own limits
+            return UnreadableFile(path, 1, "nested too deeply to parse")
+        except ValueError as error:
+            return UnreadableFile(path, 1, str(error))
+
+
 def load(
-    script: Path, root: Path | None = None, module: str = "", upload: Upload | None = None
+    script: Path,
+    root: Path | None = None,
+    module: str = "",
+    upload: Upload | None = None,
+    files: ParsedFiles | None = None,
 ) -> Project:
     """Parse a script and everything in its folder that it imports, at module level or not.
 
@@ -292,6 +337,7 @@ def load(
     else:
         package = _package(script, project.root)
         roots[:0] = [script.parent] if script.parent not in roots else []
+    parsed_files = files or ParsedFiles()
     pending = [("__main__", script)]
     visited = {script}
 
@@ -316,8 +362,10 @@ def load(
         name, path = pending.pop(0)
         if name != "__main__":
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        parsed = _parse(path, name, package, project)
-        if parsed is not None:
+        parsed = parsed_files.module(path, name, package)
+        if isinstance(parsed, UnreadableFile):
+            project.unreadable.append(parsed)
+        else:
             project.modules[name] = parsed
             for imported in parsed.names.imported:
                 enqueue(imported, parsed)
@@ -332,31 +380,6 @@ def _package(script: Path, root: Path) -> str:
         parts.insert(0, folder.name)
         folder = folder.parent
     return ".".join(parts)
-
-
-def _parse(path: Path, name: str, package: str, project: Project) -> Module | None:
-    try:
-        with tokenize.open(path) as source:  # as Python decodes it
-            text = source.read()
-        with warnings.catch_warnings():  # about the user's code
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text, filename=str(path))
-            return Module(path, name, text, tree, package)
-    except SyntaxError as error:
-        project.unreadable.append(UnreadableFile(path, error.lineno or 1, error.msg))
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        byte = error.object[error.start]
-        project.unreadable.append(
-            UnreadableFile(path, line, f"byte {byte:#x} is not valid {error.encoding.upper()}")
-        )
-    except OSError as error:
-        project.unreadable.append(UnreadableFile(path, 1, error.strerror or str(error)))
-    except (RecursionError, MemoryError):  # the parser's own limits
-        project.unreadable.append(UnreadableFile(path, 1, "nested too deeply to parse"))
-    except ValueError as error:
-        project.unreadable.append(UnreadableFile(path, 1, str(error)))
-    return None
 
 
 def _has_top(name: str, roots: list[Path]) -> bool:
