@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from tpuctl.preflight.findings import (
     Target,
     python_version,
 )
-from tpuctl.preflight.rules import FINDERS, NOT_PYTHON, codes_for
+from tpuctl.preflight.rules import FINDERS, NOT_PYTHON, codes_for, frameworks_of
 from tpuctl.preflight.script_framework import framework_of
 from tpuctl.preflight.submit_gate import Runnable, display_path, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
@@ -188,7 +188,6 @@ def check_project(
     root: Path | None = None,
     module: str = "",
     upload: Upload | None = None,
-    files: ParsedFiles | None = None,
 ) -> Report:
     """Check a script and the project files that it imports; `root` is the folder to ship,
     `module` the module name if the script is started with `python -m`, `upload` what is shipped.
@@ -196,7 +195,7 @@ def check_project(
     Never raises for invalid files.
     """
     with _garbage_collection_paused():
-        return _check(load(script, root, module, upload, files), target)
+        return _check([load(script, root, module, upload)], target)
 
 
 @contextmanager
@@ -213,49 +212,92 @@ def _garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _check(project: Project, target: Target) -> Report:
+def _check(projects: Sequence[Project], target: Target) -> Report:
+    """Check the code of projects that share files, and each as a job."""
     findings: list[Finding] = []
     notes: list[CheckNote] = []
-    is_readable = "__main__" in project.modules
-    for code in codes_for(project) if is_readable else [NOT_PYTHON]:
-        try:
-            findings += FINDERS[code](project, target)
-        except RecursionError:
-            text = "nested too deeply for some rules, which were skipped"
-            notes.append(CheckNote(project.script.path, 1, text))
-    if is_readable:
-        notes += unread_requirements(project, target)
-    remaining, suppressions = _apply_suppressions(
-        project, _adjust_severities(project, target, findings)
-    )
+    joined = Project.joined(projects)
+
+    def find(project: Project, codes: Iterable[str]) -> None:
+        for code in codes:
+            try:
+                findings.extend(FINDERS[code](project, target))
+            except RecursionError:
+                text = "nested too deeply for some rules, which were skipped"
+                notes.extend(CheckNote(script.path, 1, text) for script in project.programs)
+
+    for project in projects:
+        find(project, codes_for(project, of_job=True) if project.programs else [NOT_PYTHON])
+        if project.programs:
+            notes += unread_requirements(project, target)
+    if joined.programs:
+        find(joined, codes_for(joined, of_job=False))
+    findings = list(dict.fromkeys(_adjust_severities(joined, target, findings)))
+    remaining, suppressions = _apply_suppressions(joined, findings)
     notes += [note for suppression in suppressions for note in suppression.notes]
-    files = (
-        *(module.path for module in project),
-        *(unreadable.path for unreadable in project.unreadable),
-    )
-    report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
-    framework = framework_of(project.script) if is_readable else None
+    files = [module.path for project in projects for module in project]
+    files += [unreadable.path for project in projects for unreadable in project.unreadable]
+    frameworks = {framework_of(project.script) for project in projects if project.programs}
+    report = Report(tuple(remaining), tuple(files), len(findings) - len(remaining), tuple(notes))
+    framework = frameworks.pop() if len(frameworks) == 1 else None
     return replace(Report.merge([report]), framework=framework)
 
 
 def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None = None) -> Report:
     """Check every Python file below a folder that is uploaded, those with a `__main__` guard first.
 
-    Imported files are not checked again on their own.
+    Imported files are not checked again on their own. Scripts that share files are checked
+    together, if they use the same frameworks.
     """
-    reports: list[Report] = []
     seen: set[Path] = set()
     files = ParsedFiles()
+    groups: dict[tuple[Target, tuple[bool, ...]], list[_Group]] = {}
     folder_target = _target_for(target, folder, None)
-    for script in sorted(_scripts(folder), key=_is_started, reverse=True):
-        if script.absolute() in seen or (
-            upload is not None and upload.exclusion_of(script.absolute()) is not None
-        ):
-            continue
-        its_target = _target_for(target, folder, script) if _asks(script) else folder_target
-        reports.append(check_project(script, its_target, folder, upload=upload, files=files))
-        seen.update(reports[-1].files)
-    return Report.merge(reports)
+    with _garbage_collection_paused():
+        for script in sorted(_scripts(folder), key=_is_started, reverse=True):
+            if script.absolute() in seen or (
+                upload is not None and upload.exclusion_of(script.absolute()) is not None
+            ):
+                continue
+            its_target = _target_for(target, folder, script) if _asks(script) else folder_target
+            project = load(script, folder, upload=upload, files=files)
+            seen.update(module.path for module in project)
+            seen.update(unreadable.path for unreadable in project.unreadable)
+            alike = groups.setdefault((its_target, frameworks_of(project)), [])
+            group = next((group for group in alike if group.admits(project)), None)
+            if group is None:
+                group = _Group()
+                alike.append(group)
+            group.add(project)
+        return Report.merge(
+            _check(group.projects, its_target)
+            for (its_target, _), alike in groups.items()
+            for group in alike
+        )
+
+
+@dataclass
+class _Group:
+    """Projects that share files, to be checked together."""
+
+    projects: list[Project] = field(default_factory=list)
+    paths: set[Path] = field(default_factory=set)
+    names: dict[str, Path] = field(default_factory=dict)  # of the modules that are imported
+
+    def add(self, project: Project) -> None:
+        self.projects.append(project)
+        self.paths.update(module.path for module in project)
+        self.names.update(_imported_names(project))
+
+    def admits(self, project: Project) -> bool:
+        """Whether a project shares files with these, and none of its names is another file's."""
+        return not self.paths.isdisjoint(module.path for module in project) and all(
+            self.names.get(name, path) == path for name, path in _imported_names(project)
+        )
+
+
+def _imported_names(project: Project) -> list[tuple[str, Path]]:
+    return [(module.name, module.path) for module in project if module not in project.programs]
 
 
 def _asks(script: Path) -> bool:

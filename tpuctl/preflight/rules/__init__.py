@@ -26,6 +26,8 @@ FRAMEWORKS: Mapping[str, Callable[[Project], bool]] = {
     "tensorflow_steps": lambda project: project.uses_tensorflow,
     "torch": lambda project: project.uses_torch_xla,
 }
+# About what the job of one script installs; the others are about the code of all files.
+JOB_RULES = frozenset(("TPU000", *(f"TPU50{number}" for number in range(3, 9))))
 
 _FILES = sorted(Path(__file__).parent.glob("*/tpu*.py"), key=lambda path: path.name)
 _MODULES = {path.stem.partition("_")[0].upper(): (path.parent.name, path.stem) for path in _FILES}
@@ -57,11 +59,20 @@ RULES: Mapping[str, Rule] = _OfModules[Rule]("RULE")
 FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
 
 
-def codes_for(project: Project) -> Iterator[str]:
-    """The codes of the rules that may apply to a project, by what it imports."""
+def codes_for(project: Project, *, of_job: bool) -> Iterator[str]:
+    """The codes of the rules that may apply to a project, by what it imports: those about the job
+    that a script becomes, or those about its code.
+    """
     for code, (package, _) in _MODULES.items():
-        if package not in FRAMEWORKS or FRAMEWORKS[package](project):
+        if (code in JOB_RULES) is of_job and (
+            package not in FRAMEWORKS or FRAMEWORKS[package](project)
+        ):
             yield code
+
+
+def frameworks_of(project: Project) -> tuple[bool, ...]:
+    """Which frameworks' rules apply to a project."""
+    return tuple(applies(project) for applies in FRAMEWORKS.values())
 
 
 def matching_codes(word: str) -> frozenset[str]:

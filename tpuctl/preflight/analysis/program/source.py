@@ -81,6 +81,8 @@ class Module:
     text: str
     tree: ast.Module
     package: str = ""  # base of relative imports; empty for a script outside a package
+    # Results that depend on this file alone, shared by the projects that have it, by any key.
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False)
     _own_nodes: dict[Function, list[ast.AST]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -112,6 +114,30 @@ class Module:
         if len(types) > 1:
             positions.sort()  # positions are unique: nodes are never compared
         return [node for _, node in positions]
+
+    @cached_property
+    def used_names(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The qualified names that the file uses; its other attributes and keywords of calls, and
+        the names that `import *` may bind.
+        """
+        qualified, others = set[str](), set[str]()
+        for node in self.of_types(ast.Name, ast.Attribute, ast.keyword):
+            name = None if isinstance(node, ast.keyword) else self.names.of(node)
+            if name is not None:
+                qualified.add(name)
+                continue
+            others.add(node.id if isinstance(node, ast.Name) and self.names.stars else "")
+            others.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
+        return frozenset(qualified), frozenset(others - {""})
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The texts in the file's code, without docstrings."""
+        return frozenset(
+            node.value
+            for node in self.of_types(ast.Constant)
+            if isinstance(node.value, str) and not isinstance(self.parents[node], ast.Expr)
+        )
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -178,13 +204,16 @@ class Module:
 
 @dataclass(eq=False)
 class Project:
-    """The script and the modules that it imports from its folder."""
+    """A script and the modules that it imports from its folder, or those of several scripts."""
 
     root: Path
-    modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
+    modules: dict[str, Module] = field(default_factory=dict)  # a single script first, as "__main__"
+    # The modules of each script, itself first; none for a script that cannot be parsed.
+    programs: dict[Module, list[Module]] = field(default_factory=dict)
     unreadable: list[UnreadableFile] = field(default_factory=list)
     upload: Upload | None = None  # None: everything counts as uploaded
     unavailable: list[Unavailable] = field(default_factory=list)
+    _joined: Sequence[Project] = ()
     # Results shared by rules, by any hashable key.
     cache: dict[Any, Any] = field(default_factory=dict)
     _found: dict[str, tuple[Module, ast.AST] | None] = field(default_factory=dict, repr=False)
@@ -222,14 +251,12 @@ class Project:
         """
         names: set[str] = set()
         for module in self:
-            for node in module.of_types(ast.Name, ast.Attribute, ast.keyword):
-                name = None if isinstance(node, ast.keyword) else module.names.of(node)
-                if name is None:
-                    names.add(node.id if isinstance(node, ast.Name) and module.names.stars else "")
-                    names.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
-                elif name.partition(".")[0] not in self.modules:
+            qualified, others = module.used_names
+            names |= others
+            for name in qualified:
+                if name.partition(".")[0] not in self.modules:
                     names.update((name, *name.split(".")))
-        return frozenset(names - {""})
+        return frozenset(names)
 
     def uses_name(self, pattern: re.Pattern[str]) -> bool:
         """Whether a used name matches a pattern as a whole."""
@@ -238,19 +265,38 @@ class Project:
     @cached_property
     def texts(self) -> frozenset[str]:
         """The texts in the project's code, without docstrings."""
-        return frozenset(
-            node.value
-            for module in self
-            for node in module.of_types(ast.Constant)
-            if isinstance(node.value, str) and not isinstance(module.parents[node], ast.Expr)
-        )
+        return frozenset(text for module in self for text in module.texts)
+
+    @property
+    def by_script(self) -> Sequence[Project]:
+        """A project for each script."""
+        return self._joined or [self]
 
     @property
     def script(self) -> Module:
-        return self.modules["__main__"]
+        return next(iter(self.programs))
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self.modules.values())
+
+    @classmethod
+    def joined(cls, projects: Sequence[Project]) -> Project:
+        """The files of several projects, each once, also if a script imports another."""
+        if len(projects) == 1:
+            return projects[0]
+        by_path: dict[Path, Module] = {}
+        for module in (module for project in projects for module in project):
+            if module.name != "__main__" or module.path not in by_path:
+                by_path[module.path] = module
+        project = cls(projects[0].root, upload=projects[0].upload, _joined=projects)
+        for path, module in by_path.items():
+            project.modules[str(path) if module.name == "__main__" else module.name] = module
+        for part in projects:
+            project.unreadable += part.unreadable
+            for script, modules in part.programs.items():
+                program = [by_path[module.path] for module in modules]
+                project.programs[by_path[script.path]] = program
+        return project
 
     def find(self, name: str) -> tuple[Module, ast.AST] | None:
         """The project's function or class with a qualified name, followed through imports."""
@@ -282,6 +328,21 @@ class ParsedFiles:
         self._parsed: dict[Path, ast.Module | UnreadableFile] = {}
         self._texts: dict[Path, str] = {}
         self._modules: dict[tuple[Path, str, str], Module] = {}
+        # By folders: the files of each name.
+        self._located: dict[tuple[tuple[Path, ...], ...], dict[str, list[tuple[str, Path]]]] = {}
+
+    def imported(
+        self, name: str, roots: tuple[Path, ...], around: tuple[Path, ...]
+    ) -> list[tuple[str, Path]]:
+        """The files that importing a module runs, parent packages first; those in the folders
+        around only if no root has its top."""
+        located = self._located.setdefault((roots, around), {})
+        if name not in located:
+            files = list(_files(name, roots))
+            if around and not files and not _has_top(name, roots):
+                files = list(_files(name, around))
+            located[name] = files
+        return located[name]
 
     def module(self, path: Path, name: str, package: str) -> Module | UnreadableFile:
         """A file under a name, with what was found out about it in other projects."""
@@ -338,14 +399,12 @@ def load(
         package = _package(script, project.root)
         roots[:0] = [script.parent] if script.parent not in roots else []
     parsed_files = files or ParsedFiles()
+    folders, around = tuple(roots), upload.around if upload is not None else ()
     pending = [("__main__", script)]
     visited = {script}
 
     def enqueue(name: str, module: Module | None = None) -> None:
-        files = list(_files(name, roots))
-        if upload is not None and not files and not _has_top(name, roots):
-            files = list(_files(name, list(upload.around)))
-        for module_name, file in files:
+        for module_name, file in parsed_files.imported(name, folders, around):
             if file in visited:
                 continue
             exclusion = upload.exclusion_of(file) if upload is not None else None
@@ -367,8 +426,11 @@ def load(
             project.unreadable.append(parsed)
         else:
             project.modules[name] = parsed
+            if name == "__main__":
+                project.programs[parsed] = []
             for imported in parsed.names.imported:
                 enqueue(imported, parsed)
+    project.programs.update({started: list(project) for started in project.programs})
     return project
 
 
@@ -382,7 +444,7 @@ def _package(script: Path, root: Path) -> str:
     return ".".join(parts)
 
 
-def _has_top(name: str, roots: list[Path]) -> bool:
+def _has_top(name: str, roots: Sequence[Path]) -> bool:
     """Whether a folder or file in one of the roots has the name's first part."""
     top = name.partition(".")[0]
     return top in sys.stdlib_module_names or any(
@@ -390,7 +452,7 @@ def _has_top(name: str, roots: list[Path]) -> bool:
     )
 
 
-def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:
+def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """The files that importing a module runs, parent packages first."""
     parts = name.split(".")
     for root in roots:

@@ -47,6 +47,8 @@ Uses = dict[str, ast.Call]
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
+        if not any(name.startswith("jax.random.") for name in module.used_names[0]):
+            continue
         for scope in module.of_types(*SCOPES):
             if not isinstance(scope, (ast.Lambda, ast.ClassDef)):
                 yield from _statements(module, scope.body, {})

@@ -57,10 +57,10 @@ OTHER_SYSTEM = re.compile(r"/Users/|[A-Za-z]:[\\/]")  # macOS, Windows
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if project.upload is not None:
-        yield from _script(project)
-        yield from _pointers(project)
-        yield from _imports(project, target)
+    for of_script in project.by_script if project.upload is not None else ():
+        yield from _script(of_script)
+        yield from _pointers(of_script)
+        yield from _imports(of_script, target)
     for module in project:
         for call in module.calls:
             yield from _read(project, module, call)
