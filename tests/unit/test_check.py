@@ -15,7 +15,6 @@ import pytest
 from tpuctl.errors import Refused
 from tpuctl.model.stack.stack import Stack, read_stack
 from tpuctl.preflight import check
-from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.check import (
     check_path,
     check_project,
@@ -36,11 +35,8 @@ def enabled_in_rules(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         enabled.append(gc.isenabled())
         return iter(())
 
-    def codes_for(project: Project, *, of_job: bool) -> list[str]:
-        return ["TPU001" if of_job else "TPU002"]
-
     monkeypatch.setattr(check, "FINDERS", {"TPU001": find, "TPU002": find})
-    monkeypatch.setattr(check, "codes_for", codes_for)
+    monkeypatch.setattr(check, "codes_for", lambda project: ["TPU001", "TPU002"])
     return enabled
 
 

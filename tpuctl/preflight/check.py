@@ -37,7 +37,7 @@ from tpuctl.preflight.findings import (
     Target,
     python_version,
 )
-from tpuctl.preflight.rules import FINDERS, NOT_PYTHON, codes_for, frameworks_of
+from tpuctl.preflight.rules import FINDERS, JOB_RULES, NOT_PYTHON, codes_for, frameworks_of
 from tpuctl.preflight.script_framework import framework_of
 from tpuctl.preflight.submit_gate import Runnable, display_path, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
@@ -227,11 +227,12 @@ def _check(projects: Sequence[Project], target: Target) -> Report:
                 notes.extend(CheckNote(script.path, 1, text) for script in project.programs)
 
     for project in projects:
-        find(project, codes_for(project, of_job=True) if project.programs else [NOT_PYTHON])
+        codes = codes_for(project) if project.programs else [NOT_PYTHON]
+        find(project, (code for code in codes if code in JOB_RULES))
         if project.programs:
             notes += unread_requirements(project, target)
     if joined.programs:
-        find(joined, codes_for(joined, of_job=False))
+        find(joined, (code for code in codes_for(joined) if code not in JOB_RULES))
     findings = list(dict.fromkeys(_adjust_severities(joined, target, findings)))
     remaining, suppressions = _apply_suppressions(joined, findings)
     notes += [note for suppression in suppressions for note in suppression.notes]

@@ -59,14 +59,10 @@ RULES: Mapping[str, Rule] = _OfModules[Rule]("RULE")
 FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
 
 
-def codes_for(project: Project, *, of_job: bool) -> Iterator[str]:
-    """The codes of the rules that may apply to a project, by what it imports: those about the job
-    that a script becomes, or those about its code.
-    """
+def codes_for(project: Project) -> Iterator[str]:
+    """The codes of the rules that may apply to a project, by what it imports."""
     for code, (package, _) in _MODULES.items():
-        if (code in JOB_RULES) is of_job and (
-            package not in FRAMEWORKS or FRAMEWORKS[package](project)
-        ):
+        if package not in FRAMEWORKS or FRAMEWORKS[package](project):
             yield code
 
 

@@ -356,6 +356,17 @@ class ParsedFiles:
             self._modules[key] = Module(path, name, self._texts[path], parsed, package)
         return self._modules[key]
 
+    def imports(
+        self, module: Module, roots: tuple[Path, ...], around: tuple[Path, ...]
+    ) -> list[str]:
+        """The names that a file imports and that are files in these folders."""
+        key = "imports", roots, around
+        if key not in module.cache:
+            names = module.names.imported
+            module.cache[key] = [name for name in names if self.imported(name, roots, around)]
+        imports: list[str] = module.cache[key]
+        return imports
+
     def _parse(self, path: Path) -> ast.Module | UnreadableFile:
         try:
             with tokenize.open(path) as source:  # as Python decodes it
@@ -428,7 +439,7 @@ def load(
             project.modules[name] = parsed
             if name == "__main__":
                 project.programs[parsed] = []
-            for imported in parsed.names.imported:
+            for imported in parsed_files.imports(parsed, folders, around):
                 enqueue(imported, parsed)
     project.programs.update({started: list(project) for started in project.programs})
     return project

@@ -77,7 +77,7 @@ def _statements(module: Module, body: Iterable[ast.stmt], uses: Uses) -> Iterato
             inner = uses if is_plain else dict(uses)
             statements = [part for part in block if isinstance(part, ast.stmt)]
             yield from _statements(module, statements, inner)
-        for name in names_bound_in(statement):
+        for name in names_bound_in(statement) if uses else ():
             uses.pop(name, None)
 
 
