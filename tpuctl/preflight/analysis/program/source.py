@@ -29,6 +29,18 @@ class Exclusion(Protocol):
     def remedy(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class NotOnPath:
+    """Why a script cannot import the package that it is in: its own folder is on the path."""
+
+    folder: Path  # that contains the package
+    remedy: str = "Run the script as a module."
+
+    @property
+    def rule(self) -> str:
+        return f"{self.folder} is not on the path"
+
+
 class Upload(Protocol):
     """What a job gets of its folder."""
 
@@ -400,6 +412,7 @@ def load(
     `root` is the folder to ship, by default the script's; `module` is the module name if the
     script is started with `python -m`. Never raises for invalid files: they are listed in
     `unreadable`. With `upload`, imported files that are not uploaded are listed in `unavailable`.
+    `files` has those of other scripts of the folder.
     """
     script = script.absolute()
     project = Project((root or script.parent).absolute(), upload=upload)
@@ -441,6 +454,8 @@ def load(
                 project.programs[parsed] = []
             for imported in parsed_files.imports(parsed, folders, around):
                 enqueue(imported, parsed)
+    if upload is not None and files is None:  # a script is started in its own folder
+        project.unavailable[:0] = _own_package(project, script, folders)
     project.programs.update({started: list(project) for started in project.programs})
     return project
 
@@ -453,6 +468,17 @@ def _package(script: Path, root: Path) -> str:
         parts.insert(0, folder.name)
         folder = folder.parent
     return ".".join(parts)
+
+
+def _own_package(project: Project, script: Path, folders: Sequence[Path]) -> Iterator[Unavailable]:
+    """What a script imports of a package that it is in, whose folder is not on its path."""
+    above = {folder.name: folder.parent for folder in reversed(script.parents)}
+    for module in project:
+        for name in module.names.imported:
+            top = name.partition(".")[0]
+            if top in above and not _has_top(name, folders):
+                for _, file in list(_files(name, [above[top]]))[-1:]:
+                    yield Unavailable(module, name, file, NotOnPath(above[top]))
 
 
 def _has_top(name: str, roots: Sequence[Path]) -> bool:

@@ -92,9 +92,7 @@ HINT += "tpuctl run --secret NAME …"
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
-        if RULE not in module.cache:
-            module.cache[RULE] = list(_secrets(module))
-        yield from module.cache[RULE]
+        yield from _secrets(module)
 
 
 def _secrets(module: Module) -> Iterator[Finding]:
