@@ -42,6 +42,7 @@ from tpuctl.preflight.script_framework import framework_of
 from tpuctl.preflight.submit_gate import Runnable, display_path, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
 from tpuctl.preflight.unread_requirements import unread_requirements
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 HOST_RULES = ("TPU3", "TPU4")  # rules about code that runs on the host
 UploadOf = Callable[[Path, Path | None], Upload]
 TargetOf = Callable[[Path, Path | None], Target]  # of a job with this folder and script
+Progress = Callable[[str], None]  # receives what is being done, in words
 MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 
@@ -155,18 +157,28 @@ def describe_target(target: Target, name: str = "") -> str:
     return " ".join(parts) + (f" with {software}" if software else "")
 
 
-def check_path(path: Path, target: Target | TargetOf, upload_of: UploadOf | None = None) -> Report:
+def _ignore(text: str) -> None:
+    pass
+
+
+def check_path(
+    path: Path,
+    target: Target | TargetOf,
+    upload_of: UploadOf | None = None,
+    progress: Progress = _ignore,
+) -> Report:
     """Check a script and its imports from its folder, or all Python files below a folder.
 
     `upload_of` gives what is uploaded of a folder with a script in it.
     """
     if path.is_dir():
-        return check_folder(path, target, upload_of and upload_of(path, None))
+        return check_folder(path, target, upload_of and upload_of(path, None), progress)
     if other_interpreter(path):
         text = "not checked: its first line names an interpreter other than Python"
         return Report((), (path.absolute(),), notes=(CheckNote(path.absolute(), 1, text),))
     upload = upload_of and upload_of(path.parent, path)
-    return check_project(path, _target_for(target, path.parent, path), upload=upload)
+    its_target = _target_for(target, path.parent, path)
+    return check_project(path, its_target, upload=upload, progress=progress)
 
 
 def _target_for(target: Target | TargetOf, folder: Path, script: Path | None) -> Target:
@@ -188,6 +200,7 @@ def check_project(
     root: Path | None = None,
     module: str = "",
     upload: Upload | None = None,
+    progress: Progress = _ignore,
 ) -> Report:
     """Check a script and the project files that it imports; `root` is the folder to ship,
     `module` the module name if the script is started with `python -m`, `upload` what is shipped.
@@ -195,7 +208,7 @@ def check_project(
     Never raises for invalid files.
     """
     with _garbage_collection_paused():
-        return _check([load(script, root, module, upload)], target)
+        return _check([load(script, root, module, upload)], target, progress)
 
 
 @contextmanager
@@ -212,7 +225,7 @@ def _garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _check(projects: Sequence[Project], target: Target) -> Report:
+def _check(projects: Sequence[Project], target: Target, progress: Progress) -> Report:
     """Check the code of projects that share files, and each as a job."""
     findings: list[Finding] = []
     notes: list[CheckNote] = []
@@ -220,6 +233,7 @@ def _check(projects: Sequence[Project], target: Target) -> Report:
 
     def find(project: Project, codes: Iterable[str]) -> None:
         for code in codes:
+            progress(f"Checking {counted(len(joined.modules), 'file')}: {code}")
             try:
                 findings.extend(FINDERS[code](project, target))
             except RecursionError:
@@ -244,7 +258,12 @@ def _check(projects: Sequence[Project], target: Target) -> Report:
     return replace(Report.merge([report]), framework=framework)
 
 
-def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None = None) -> Report:
+def check_folder(
+    folder: Path,
+    target: Target | TargetOf,
+    upload: Upload | None = None,
+    progress: Progress = _ignore,
+) -> Report:
     """Check every Python file below a folder that is uploaded, those with a `__main__` guard first.
 
     Imported files are not checked again on their own. Scripts that share files are checked
@@ -261,6 +280,7 @@ def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None 
             ):
                 continue
             its_target = _target_for(target, folder, script) if _asks(script) else folder_target
+            progress(f"Reading files: {len(seen)}")
             project = load(script, folder, upload=upload, files=files)
             seen.update(module.path for module in project)
             seen.update(unreadable.path for unreadable in project.unreadable)
@@ -271,7 +291,7 @@ def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None 
                 alike.append(group)
             group.add(project)
         return Report.merge(
-            _check(group.projects, its_target)
+            _check(group.projects, its_target, progress)
             for (its_target, _), alike in groups.items()
             for group in alike
         )

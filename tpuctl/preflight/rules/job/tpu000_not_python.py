@@ -57,13 +57,13 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         for minor in target.pythons or (target.python,)
         if python_version(minor) > sys.version_info[:2]
     ]
-    own = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
+    running = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     for unreadable in project.unreadable:
         severity, line = RULE.severity, unreadable.line
-        message = f"not valid {own}: {unreadable.message}"
+        message = f"not valid {running}: {unreadable.message}"
         if target.has_newer_python_than(sys.version_info[:2]):
             severity = Severity.risk
-            message = f"not read, as it is not valid {own}, which runs tpuctl, and "
+            message = f"not read, as it is not valid {running}, which runs tpuctl, and "
             message += f"{target.python_text}: {unreadable.message}"
             interpreter = interpreters.find(newer)
             answer = _parsed_by(interpreter, unreadable.path) if interpreter is not None else None
@@ -73,7 +73,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 message = f"not valid Python {interpreter.minor}: {text}"
             elif interpreter is not None and answer is not None:
                 message = f"not checked: it is valid Python {interpreter.minor}, but tpuctl runs "
-                message += f"on {own}, which cannot read it: {unreadable.message}"
+                message += f"on {running}, which cannot read it: {unreadable.message}"
         yield Finding(RULE.code, severity, unreadable.path, line, 0, message)
 
 
