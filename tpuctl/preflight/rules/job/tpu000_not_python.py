@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tpuctl import interpreters
-from tpuctl.interpreters import Interpreter
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target, python_version
+
+if TYPE_CHECKING:
+    from tpuctl.interpreters import Interpreter
 
 RULE = Rule(
     code="TPU000",
@@ -62,6 +63,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         severity, line = RULE.severity, unreadable.line
         message = f"not valid {running}: {unreadable.message}"
         if target.has_newer_python_than(sys.version_info[:2]):
+            from tpuctl import interpreters  # imports asyncio
+
             severity = Severity.risk
             message = f"not read, as it is not valid {running}, which runs tpuctl, and "
             message += f"{target.python_text}: {unreadable.message}"
@@ -79,6 +82,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 def _parsed_by(interpreter: Interpreter, file: Path) -> str | None:
     """The line and message of the first syntax error, empty without one; None if unknown."""
+    import subprocess
+
     command = [interpreter.path, "-I", "-c", PARSE, str(file)]
     try:
         result = subprocess.run(
