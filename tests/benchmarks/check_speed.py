@@ -12,6 +12,8 @@ from tests.benchmarks.figures import TPUCTL, Figure, goal, sized, wall
 FILES = sized(10, 2)
 LINES = sized(2_000, 100)
 GOAL = 0.15  # seconds
+SCRIPTS = sized(20, 2)  # of a folder, which import the same package
+FOLDER_GOAL = 2.0  # times one of them
 HEAD = '''"""A part of a model."""
 
 import tensorflow as tf
@@ -62,13 +64,17 @@ data = tf.data.Dataset.range(1000).batch(128, drop_remainder=True)
 
 
 def check_speed() -> Iterator[Figure]:
-    """`tpuctl check` compared with an empty Python and with the command line's own startup."""
+    """`tpuctl check` compared with an empty Python and with the command line's own startup; and of
+    a folder of scripts compared with one of them."""
     with tempfile.TemporaryDirectory(prefix="tpuctl-bench-") as folder:
         script = Path(folder) / "train.py"
         lines = _write(script)
         bare = wall([sys.executable, "-c", "pass"])
         start = wall([*TPUCTL, "--version"])
         tpuctl_seconds = wall([*TPUCTL, "check", str(script)])
+        for number in range(1, SCRIPTS):
+            (script.parent / f"train{number}.py").write_text(SCRIPT, "utf-8")
+        folder_seconds = wall([*TPUCTL, "check", folder])
     comparison = (
         f"{tpuctl_seconds / bare:.1f} × python -c pass, "
         f"{tpuctl_seconds / start:.1f} × tpuctl --version"
@@ -78,6 +84,13 @@ def check_speed() -> Iterator[Figure]:
         f"{tpuctl_seconds:.3f} s",
         comparison,
         goal(f"{GOAL:g} s", tpuctl_seconds <= GOAL),
+    )
+    ratio = folder_seconds / tpuctl_seconds
+    yield Figure(
+        f"tpuctl check of a folder, {SCRIPTS} scripts that import the same {FILES} files",
+        f"{folder_seconds:.3f} s",
+        f"{ratio:.1f} × one of the scripts",
+        goal(f"{FOLDER_GOAL:g} ×", ratio <= FOLDER_GOAL),
     )
 
 

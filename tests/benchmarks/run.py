@@ -52,7 +52,8 @@ SECTIONS: Mapping[str, Section] = {
         "check_speed",
         "check_speed",
         "`tpuctl check` of a script that imports a package of ten modules, compared with an empty "
-        "Python and with `tpuctl --version`.",
+        "Python and with `tpuctl --version`; and of a folder of twenty such scripts, compared with "
+        "one of them.",
     ),
     "check-truth": _section(
         "check_truth",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,41 @@ def test_no_check_skips_check(empty_folder: Path) -> None:
         stack.submission("train.py")
     stack.submission("train.py", check=False)
     assert seen == []
+
+
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("words", "is_terminal", "is_shown"),
+    [([], True, True), ([], False, False), (["--json"], True, False), (["--quiet"], True, False)],
+)
+def test_progress_is_shown_on_a_terminal_only_and_erased(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    is_terminal: bool,
+    is_shown: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("tpuctl.view.checks.progress.DELAY_SECONDS", 0.0)
+    (tmp_path / "train.py").write_text("print(1)\n", "utf-8")
+    stream = _Terminal() if is_terminal else StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
+    assert run([*words, "check", "."]) == 0
+    text = stream.getvalue()
+    assert ("Checking 1 file: TPU801" in text) == is_shown
+    assert not is_shown or text.rstrip("\r").endswith("\x1b[2K")
+
+
+def test_a_quick_check_shows_no_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tpuctl.view.checks.progress.DELAY_SECONDS", 3600.0)
+    (tmp_path / "train.py").write_text("print(1)\n", "utf-8")
+    stream = _Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    assert run(["check", "."]) == 0
+    assert "Checking" not in stream.getvalue()

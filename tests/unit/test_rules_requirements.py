@@ -6,6 +6,7 @@ import builtins
 import importlib
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,14 @@ from typing import Any
 import pytest
 
 from tests.support.rule_checker import RuleChecker
+from tpuctl import interpreters
 from tpuctl.errors import Refused
 from tpuctl.flows.jobs.check import refuse_errors
 from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.stack.stack import load_stack
 from tpuctl.preflight.check import check_project
-from tpuctl.preflight.findings import Target
+from tpuctl.preflight.findings import Severity, Target
 from tpuctl.preflight.rules.job.tpu507_newer_python import NAMES
 from tpuctl.preflight.submit_gate import check_runnable, runnable
 
@@ -336,6 +338,68 @@ def test_syntax_of_a_newer_image_is_no_error(tmp_path: Path) -> None:
     with pytest.raises(Refused):
         check_runnable(runnable(str(script)), Installation())
     check_runnable(runnable(str(script)), Installation(), is_newer_python=True)
+
+
+@pytest.mark.parametrize(
+    ("pythons", "output", "code", "severity", "line", "message"),
+    [
+        (("3.99",), "", 0, "risk", 2, "not checked: it is valid Python 3.99, but tpuctl runs on "),
+        (("3.99",), "7 unknown word", 0, "error", 7, "not valid Python 3.99: unknown word"),
+        (("3.98", "3.99"), "7 unknown word", 0, "risk", 7, "not valid Python 3.99: unknown word"),
+        (("3.99",), "", 1, "risk", 2, "not read, as it is not valid Python 3."),
+    ],
+)
+def test_an_interpreter_of_the_job_version_parses_what_this_one_cannot(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pythons: tuple[str, ...],
+    output: str,
+    code: int,
+    severity: str,
+    line: int,
+    message: str,
+) -> None:
+    interpreter = tmp_path / "python3.99"
+    interpreter.write_text(f"#!/bin/sh\nprintf '{output}'\nexit {code}\n", "utf-8")
+    interpreter.chmod(0o755)
+    asked: list[Sequence[str]] = []
+
+    def find(minors: Sequence[str]) -> interpreters.Interpreter:
+        asked.append(minors)
+        return interpreters.Interpreter(str(interpreter), "3.99.1")
+
+    monkeypatch.setattr(interpreters, "find", find)
+    script = tmp_path / "train.py"
+    script.write_text("x = 1\ntype X of some later version\n", "utf-8")
+    target = Target(python=pythons[0], pythons=pythons, asked_by="job.python")
+    (finding,) = check_project(script, target).findings
+    assert (finding.severity.value, finding.line) == (severity, line)
+    assert finding.message.startswith(message)
+    assert asked == [[*pythons]]
+
+
+NEWER_SYNTAX = {
+    "type Batch = dict[str, int]\n": True,
+    "def first[T](items: list[T]) -> T:\n    return items[0]\n": True,
+    "names = ['a']\nprint(f'{', '.join(names)}')\n": True,
+    "type Batch = = 1\n": False,
+}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="reads this syntax itself")
+@pytest.mark.parametrize(("source", "is_valid"), NEWER_SYNTAX.items())
+def test_syntax_of_python_3_12_is_read_by_it(tmp_path: Path, source: str, is_valid: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(source, "utf-8")
+    if interpreters.find(["3.12"]) is None:
+        pytest.skip("no Python 3.12 on this computer")
+    target = Target(python="3.12", pythons=("3.12",), asked_by="job.python")
+    (finding,) = check_project(script, target).findings
+    assert ("it is valid Python 3.12" in finding.message) == is_valid
+    assert (finding.severity is Severity.error) != is_valid
+    (finding,) = check_project(script, Target(python="3.10")).findings
+    assert finding.severity is Severity.error
+    assert f"not valid Python 3.{sys.version_info[1]}: " in finding.message
 
 
 def _member(value: Any, name: str) -> Any:

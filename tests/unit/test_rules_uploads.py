@@ -249,3 +249,60 @@ def test_folder_that_is_reached_through_a_link_is_the_same(
     monorepo.write({"train.py": "import x\n"})
     report = check_path(tmp_path / "link/train.py", default_target(), partial(upload_of, None))
     assert len(report.errors) == 1
+
+
+OWN = {
+    "import package.data\n": "error",
+    "from package import data\n": "error",
+    "from package.data import load\n": "error",
+    "def main():\n    import package.data\n": "risk",
+    "try:\n    import package.data\nexcept ImportError:\n    pass\n": "risk",
+    "import package\n": None,  # may be an installed package of that name
+    "from package.other import load\n": None,
+    "import data\n": None,
+}
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+@pytest.mark.parametrize(("line", "severity"), OWN.items())
+def test_a_script_in_a_package_that_imports_it_needs_m(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    line: str,
+    severity: str | None,
+    is_repository: bool,
+) -> None:
+    """A job has the script's folder on the path, as `python package/train.py` does."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "data.py").write_text("def load(): ...\n", "utf-8")
+    (package / "train.py").write_text(line, "utf-8")
+    if is_repository:
+        (tmp_path / ".git").mkdir()
+        (tmp_path / ".git/HEAD").write_text("ref: refs/heads/main\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    for init in (package / "__init__.py", None):
+        report = check_path(Path("package/train.py"), default_target(), partial(upload_of, None))
+        findings = [finding for finding in report.findings if " -m package.train" in finding.hint]
+        assert [finding.severity.value for finding in findings] == ([severity] if severity else [])
+        assert all("ModuleNotFoundError" in finding.message for finding in findings)
+        assert (
+            check_program(
+                runnable("package.train", "module"), default_target(), partial(upload_of, None)
+            ).findings
+            == ()
+        )
+        if init is not None:
+            init.touch()
+
+
+def test_a_script_in_a_package_of_a_src_folder_is_run_from_above_it(tmp_path: Path) -> None:
+    package = tmp_path / "src/package"
+    package.mkdir(parents=True)
+    (package / "data.py").write_text("", "utf-8")
+    script = package / "__main__.py"
+    script.write_text("import package.data\nimport package.data as again\n", "utf-8")
+    [finding] = check_path(script, default_target(), partial(upload_of, None)).findings
+    assert finding.hint == f"Run it as a module:\n    cd {tmp_path}\n    tpuctl run -m package"
+    (package / "requirements.txt").write_text("package==1.0\n", "utf-8")
+    assert check_path(script, default_target(), partial(upload_of, None)).findings == ()

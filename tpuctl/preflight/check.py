@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import gc
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,13 @@ from tpuctl.model.scripts.lock_files import form_of
 from tpuctl.model.scripts.python_request import AUTO, PythonRequest, request_of
 from tpuctl.model.scripts.script_metadata import read_script_metadata
 from tpuctl.preflight.analysis.framework_wheels import python_minors
-from tpuctl.preflight.analysis.program.source import Module, Project, Upload, load
+from tpuctl.preflight.analysis.program.source import (
+    Module,
+    ParsedFiles,
+    Project,
+    Upload,
+    load,
+)
 from tpuctl.preflight.analysis.program.syntax import Function, title
 from tpuctl.preflight.analysis.tracing.reachability import reachability_of
 from tpuctl.preflight.analysis.tracing.traced import find_traced
@@ -31,11 +37,12 @@ from tpuctl.preflight.findings import (
     Target,
     python_version,
 )
-from tpuctl.preflight.rules import FINDERS, NOT_PYTHON, codes_for
+from tpuctl.preflight.rules import FINDERS, JOB_RULES, NOT_PYTHON, codes_for, frameworks_of
 from tpuctl.preflight.script_framework import framework_of
 from tpuctl.preflight.submit_gate import Runnable, display_path, other_interpreter
 from tpuctl.preflight.suppressions import Suppressions
 from tpuctl.preflight.unread_requirements import unread_requirements
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
@@ -43,6 +50,7 @@ if TYPE_CHECKING:
 HOST_RULES = ("TPU3", "TPU4")  # rules about code that runs on the host
 UploadOf = Callable[[Path, Path | None], Upload]
 TargetOf = Callable[[Path, Path | None], Target]  # of a job with this folder and script
+Progress = Callable[[str], None]  # receives what is being done, in words
 MAIN_GUARD = b"__main__"  # found in most files that are run as scripts
 
 
@@ -151,18 +159,28 @@ def describe_target(target: Target, name: str = "") -> str:
     return " ".join(parts) + (f" with {software}" if software else "")
 
 
-def check_path(path: Path, target: Target | TargetOf, upload_of: UploadOf | None = None) -> Report:
+def _ignore(text: str) -> None:
+    pass
+
+
+def check_path(
+    path: Path,
+    target: Target | TargetOf,
+    upload_of: UploadOf | None = None,
+    progress: Progress = _ignore,
+) -> Report:
     """Check a script and its imports from its folder, or all Python files below a folder.
 
     `upload_of` gives what is uploaded of a folder with a script in it.
     """
     if path.is_dir():
-        return check_folder(path, target, upload_of and upload_of(path, None))
+        return check_folder(path, target, upload_of and upload_of(path, None), progress)
     if other_interpreter(path):
         text = "not checked: its first line names an interpreter other than Python"
         return Report((), (path.absolute(),), notes=(CheckNote(path.absolute(), 1, text),))
     upload = upload_of and upload_of(path.parent, path)
-    return check_project(path, _target_for(target, path.parent, path), upload=upload)
+    its_target = _target_for(target, path.parent, path)
+    return check_project(path, its_target, upload=upload, progress=progress)
 
 
 def _target_for(target: Target | TargetOf, folder: Path, script: Path | None) -> Target:
@@ -184,6 +202,7 @@ def check_project(
     root: Path | None = None,
     module: str = "",
     upload: Upload | None = None,
+    progress: Progress = _ignore,
 ) -> Report:
     """Check a script and the project files that it imports; `root` is the folder to ship,
     `module` the module name if the script is started with `python -m`, `upload` what is shipped.
@@ -191,7 +210,9 @@ def check_project(
     Never raises for invalid files.
     """
     with _garbage_collection_paused():
-        return _check(load(script, root, module, upload), target)
+        project = load(script, root, module, upload)
+        project.environment = dict(target.environment)
+        return _check([project], target, progress)
 
 
 @contextmanager
@@ -208,49 +229,101 @@ def _garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _check(project: Project, target: Target) -> Report:
-    project.environment = dict(target.environment)
+def _check(projects: Sequence[Project], target: Target, progress: Progress) -> Report:
+    """Check the code of projects that share files, and each as a job."""
     findings: list[Finding] = []
     notes: list[CheckNote] = []
-    is_readable = "__main__" in project.modules
-    for code in codes_for(project, target) if is_readable else [NOT_PYTHON]:
-        try:
-            findings += FINDERS[code](project, target)
-        except RecursionError:
-            text = "nested too deeply for some rules, which were skipped"
-            notes.append(CheckNote(project.script.path, 1, text))
-    if is_readable:
-        notes += unread_requirements(project, target)
-    remaining, suppressions = _apply_suppressions(
-        project, _adjust_severities(project, target, findings)
-    )
+    joined = Project.joined(projects)
+
+    def find(project: Project, codes: Iterable[str]) -> None:
+        for code in codes:
+            progress(f"Checking {counted(len(joined.modules), 'file')}: {code}")
+            try:
+                findings.extend(FINDERS[code](project, target))
+            except RecursionError:
+                text = "nested too deeply for some rules, which were skipped"
+                notes.extend(CheckNote(script.path, 1, text) for script in project.programs)
+
+    for project in projects:
+        codes = codes_for(project, target) if project.programs else [NOT_PYTHON]
+        find(project, (code for code in codes if code in JOB_RULES))
+        if project.programs:
+            notes += unread_requirements(project, target)
+    if joined.programs:
+        find(joined, (code for code in codes_for(joined, target) if code not in JOB_RULES))
+    findings = list(dict.fromkeys(_adjust_severities(joined, target, findings)))
+    remaining, suppressions = _apply_suppressions(joined, findings)
     notes += [note for suppression in suppressions for note in suppression.notes]
-    files = (
-        *(module.path for module in project),
-        *(unreadable.path for unreadable in project.unreadable),
-    )
-    report = Report(tuple(remaining), files, len(findings) - len(remaining), tuple(notes))
-    framework = framework_of(project) if is_readable else None
+    files = [module.path for project in projects for module in project]
+    files += [unreadable.path for project in projects for unreadable in project.unreadable]
+    frameworks = {framework_of(project) for project in projects if project.programs}
+    report = Report(tuple(remaining), tuple(files), len(findings) - len(remaining), tuple(notes))
+    framework = frameworks.pop() if len(frameworks) == 1 else None
     return replace(Report.merge([report]), framework=framework)
 
 
-def check_folder(folder: Path, target: Target | TargetOf, upload: Upload | None = None) -> Report:
+def check_folder(
+    folder: Path,
+    target: Target | TargetOf,
+    upload: Upload | None = None,
+    progress: Progress = _ignore,
+) -> Report:
     """Check every Python file below a folder that is uploaded, those with a `__main__` guard first.
 
-    Imported files are not checked again on their own.
+    Imported files are not checked again on their own. Scripts that share files are checked
+    together, if they use the same frameworks.
     """
-    reports: list[Report] = []
     seen: set[Path] = set()
+    files = ParsedFiles()
+    groups: dict[tuple[Target, tuple[bool, ...]], list[_Group]] = {}
     folder_target = _target_for(target, folder, None)
-    for script in sorted(_scripts(folder), key=_is_started, reverse=True):
-        if script.absolute() in seen or (
-            upload is not None and upload.exclusion_of(script.absolute()) is not None
-        ):
-            continue
-        its_target = _target_for(target, folder, script) if _asks(script) else folder_target
-        reports.append(check_project(script, its_target, folder, upload=upload))
-        seen.update(reports[-1].files)
-    return Report.merge(reports)
+    with _garbage_collection_paused():
+        for script in sorted(_scripts(folder), key=_is_started, reverse=True):
+            if script.absolute() in seen or (
+                upload is not None and upload.exclusion_of(script.absolute()) is not None
+            ):
+                continue
+            its_target = _target_for(target, folder, script) if _asks(script) else folder_target
+            progress(f"Reading files: {len(seen)}")
+            project = load(script, folder, upload=upload, files=files)
+            project.environment = dict(its_target.environment)
+            seen.update(module.path for module in project)
+            seen.update(unreadable.path for unreadable in project.unreadable)
+            alike = groups.setdefault((its_target, frameworks_of(project, its_target)), [])
+            group = next((group for group in alike if group.admits(project)), None)
+            if group is None:
+                group = _Group()
+                alike.append(group)
+            group.add(project)
+        return Report.merge(
+            _check(group.projects, its_target, progress)
+            for (its_target, _), alike in groups.items()
+            for group in alike
+        )
+
+
+@dataclass
+class _Group:
+    """Projects that share files, to be checked together."""
+
+    projects: list[Project] = field(default_factory=list)
+    paths: set[Path] = field(default_factory=set)
+    names: dict[str, Path] = field(default_factory=dict)  # of the modules that are imported
+
+    def add(self, project: Project) -> None:
+        self.projects.append(project)
+        self.paths.update(module.path for module in project)
+        self.names.update(_imported_names(project))
+
+    def admits(self, project: Project) -> bool:
+        """Whether a project shares files with these, and none of its names is another file's."""
+        return not self.paths.isdisjoint(module.path for module in project) and all(
+            self.names.get(name, path) == path for name, path in _imported_names(project)
+        )
+
+
+def _imported_names(project: Project) -> list[tuple[str, Path]]:
+    return [(module.name, module.path) for module in project if module not in project.programs]
 
 
 def _asks(script: Path) -> bool:

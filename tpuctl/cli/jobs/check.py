@@ -183,10 +183,16 @@ class _Check:
         module: str | None,
         codes: frozenset[str],
     ) -> _Check:
+        from tpuctl.view.checks.progress import CheckProgress
+
         words = ["-m", module] if module is not None else [str(path) for path in scripts]
 
         def look() -> Report:
-            return _run_check(scripts, module, stack).only(codes)
+            progress = CheckProgress(is_silent=state.json or state.quiet)
+            try:
+                return _run_check(scripts, module, stack, progress.show).only(codes)
+            finally:
+                progress.close()
 
         report = look()
         target_name = _target_name(state, stack, scripts, report)
@@ -251,7 +257,12 @@ def _target_name(state: State, stack: Stack | None, scripts: Sequence[Path], rep
     return text if stack is not None else f"{text}, as there is no {state.stack_file}"
 
 
-def _run_check(scripts: Sequence[Path], module: str | None, stack: Stack | None) -> Report:
+def _run_check(
+    scripts: Sequence[Path],
+    module: str | None,
+    stack: Stack | None,
+    progress: Callable[[str], None],
+) -> Report:
     from functools import partial
 
     from tpuctl.jobs.upload_rules import upload_of
@@ -261,7 +272,7 @@ def _run_check(scripts: Sequence[Path], module: str | None, stack: Stack | None)
     uploaded = partial(upload_of, stack)
     if module is None:
         target = partial(target_of, stack)
-        report = Report.merge(check_path(path, target, uploaded) for path in scripts)
+        report = Report.merge(check_path(path, target, uploaded, progress) for path in scripts)
         if not report.files:
             detail = f"no Python files in {shlex.join(map(str, scripts))}"
             raise Usage(

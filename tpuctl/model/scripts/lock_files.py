@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from packaging.markers import InvalidMarker, Marker, UndefinedComparison, UndefinedEnvironmentName
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from tpuctl.errors import Usage
@@ -291,6 +290,14 @@ def _evaluate(text: str, python: str, machine: str, sets: DependencySets) -> boo
         "extras": set(sets.extras),
         "dependency_groups": set(sets.groups),
     }
+    # Only locks have markers: the parser of these takes longer to import than to use.
+    from packaging.markers import (
+        InvalidMarker,
+        Marker,
+        UndefinedComparison,
+        UndefinedEnvironmentName,
+    )
+
     try:
         return Marker(text).evaluate(environment, context="lock_file")
     except (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ PROCESS_STARTERS = {
     "subprocess.Popen",
 }
 PROCESS_STARTERS |= {"subprocess.check_output", "subprocess.getoutput", "os.system", "os.popen"}
+PIP = re.compile(r"\bpip(?!eline)")
 UPGRADE_FLAGS = {"-U", "--upgrade", "--force-reinstall", "-I", "--ignore-installed"}
 
 
@@ -63,10 +65,19 @@ def requirements_file(project: Project, setting: str | None) -> Path | None:
 
 def installed(project: Project) -> Iterator[Installed]:
     """The packages in the script's pip commands."""
+    if not any(_mentions_pip(module) for module in project):
+        return
     for module in project:
         for call in module.calls:
             if module.names.of(call.func) in PROCESS_STARTERS and call.args:
                 yield from _installed(project, module, call)
+
+
+def _mentions_pip(module: Module) -> bool:
+    if PIP not in module.cache:
+        module.cache[PIP] = any(map(PIP.search, module.texts))
+    mentions: bool = module.cache[PIP]
+    return mentions
 
 
 def _installed(project: Project, module: Module, call: ast.Call) -> Iterator[Installed]:

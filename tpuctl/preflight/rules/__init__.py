@@ -28,6 +28,8 @@ FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "tensorflow_steps": lambda project, target: project.uses_tensorflow,
     "torch": is_torch_on_tpu,
 }
+# About what the job of one script installs; the others are about the code of all files.
+JOB_RULES = frozenset(("TPU000", *(f"TPU50{number}" for number in range(3, 9))))
 
 _FILES = sorted(Path(__file__).parent.glob("*/tpu*.py"), key=lambda path: path.name)
 _MODULES = {path.stem.partition("_")[0].upper(): (path.parent.name, path.stem) for path in _FILES}
@@ -64,6 +66,11 @@ def codes_for(project: Project, target: Target) -> Iterator[str]:
     for code, (package, _) in _MODULES.items():
         if package not in FRAMEWORKS or FRAMEWORKS[package](project, target):
             yield code
+
+
+def frameworks_of(project: Project, target: Target) -> tuple[bool, ...]:
+    """Which frameworks' rules apply to a project."""
+    return tuple(applies(project, target) for applies in FRAMEWORKS.values())
 
 
 def matching_codes(word: str) -> frozenset[str]:

@@ -169,8 +169,8 @@ def find_jax_traced(project: Project) -> dict[ast.AST, Traced]:
     reachability = reachability_of(project)
     roots = [root for module in project for root in _roots(project, module)]
     roots += [root for module in project for root in _keras_roots(project, module)]
-    if not any(reachability.of(root.module, root.node) for root in roots):
-        reachability.treat_as_library()
+    reached = [root.module for root in roots if reachability.of(root.module, root.node)]
+    reachability.treat_as_libraries(reached)
     traced: dict[ast.AST, Traced] = {}
     for root in roots:
         is_reached = Caller.SCRIPT in reachability.of(root.module, root.node)

@@ -42,7 +42,7 @@ def is_in_branch(module: Module, node: ast.AST, outer: ast.AST | None) -> bool:
                 return True
         if ancestor is outer or isinstance(ancestor, FUNCTIONS):
             return False
-        is_choice = isinstance(ancestor, BRANCHES) and not _is_guard(ancestor)
+        is_choice = isinstance(ancestor, BRANCHES) and not is_main_guard(ancestor)
         if is_choice and below is not _decision(ancestor):
             return True
         below = ancestor
@@ -98,7 +98,7 @@ def _leaves(node: ast.If) -> bool:
     )
 
 
-def _is_guard(node: ast.AST) -> bool:
+def is_main_guard(node: ast.AST) -> bool:
     """Whether a node is `if __name__ == "__main__"`."""
     return isinstance(node, ast.If) and "__name__" in names_in(node.test)
 

@@ -31,6 +31,18 @@ class Exclusion(Protocol):
     def remedy(self) -> str: ...
 
 
+@dataclass(frozen=True)
+class NotOnPath:
+    """Why a script cannot import the package that it is in: its own folder is on the path."""
+
+    folder: Path  # that contains the package
+    remedy: str = "Run the script as a module."
+
+    @property
+    def rule(self) -> str:
+        return f"{self.folder} is not on the path"
+
+
 class Upload(Protocol):
     """What a job gets of its folder."""
 
@@ -83,6 +95,8 @@ class Module:
     text: str
     tree: ast.Module
     package: str = ""  # base of relative imports; empty for a script outside a package
+    # Results that depend on this file alone, shared by the projects that have it, by any key.
+    cache: dict[Any, Any] = field(default_factory=dict, repr=False)
     _own_nodes: dict[Function, list[ast.AST]] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -114,6 +128,30 @@ class Module:
         if len(types) > 1:
             positions.sort()  # positions are unique: nodes are never compared
         return [node for _, node in positions]
+
+    @cached_property
+    def used_names(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The qualified names that the file uses; its other attributes and keywords of calls, and
+        the names that `import *` may bind.
+        """
+        qualified, others = set[str](), set[str]()
+        for node in self.of_types(ast.Name, ast.Attribute, ast.keyword):
+            name = None if isinstance(node, ast.keyword) else self.names.of(node)
+            if name is not None:
+                qualified.add(name)
+                continue
+            others.add(node.id if isinstance(node, ast.Name) and self.names.stars else "")
+            others.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
+        return frozenset(qualified), frozenset(others - {""})
+
+    @cached_property
+    def texts(self) -> frozenset[str]:
+        """The texts in the file's code, without docstrings."""
+        return frozenset(
+            node.value
+            for node in self.of_types(ast.Constant)
+            if isinstance(node.value, str) and not isinstance(self.parents[node], ast.Expr)
+        )
 
     @cached_property
     def calls(self) -> list[ast.Call]:
@@ -185,14 +223,17 @@ class Module:
 
 @dataclass(eq=False)
 class Project:
-    """The script and the modules that it imports from its folder."""
+    """A script and the modules that it imports from its folder, or those of several scripts."""
 
     root: Path
-    modules: dict[str, Module] = field(default_factory=dict)  # the script first, as "__main__"
+    modules: dict[str, Module] = field(default_factory=dict)  # a single script first, as "__main__"
+    # The modules of each script, itself first; none for a script that cannot be parsed.
+    programs: dict[Module, list[Module]] = field(default_factory=dict)
     unreadable: list[UnreadableFile] = field(default_factory=list)
     upload: Upload | None = None  # None: everything counts as uploaded
     unavailable: list[Unavailable] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)  # of the job
+    _joined: Sequence[Project] = ()
     # Results shared by rules, by any hashable key.
     cache: dict[Any, Any] = field(default_factory=dict)
     _found: dict[str, tuple[Module, ast.AST] | None] = field(default_factory=dict, repr=False)
@@ -244,14 +285,12 @@ class Project:
         """
         names: set[str] = set()
         for module in self:
-            for node in module.of_types(ast.Name, ast.Attribute, ast.keyword):
-                name = None if isinstance(node, ast.keyword) else module.names.of(node)
-                if name is None:
-                    names.add(node.id if isinstance(node, ast.Name) and module.names.stars else "")
-                    names.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
-                elif name.partition(".")[0] not in self.modules:
+            qualified, others = module.used_names
+            names |= others
+            for name in qualified:
+                if name.partition(".")[0] not in self.modules:
                     names.update((name, *name.split(".")))
-        return frozenset(names - {""})
+        return frozenset(names)
 
     def uses_name(self, pattern: re.Pattern[str]) -> bool:
         """Whether a used name matches a pattern as a whole."""
@@ -260,19 +299,41 @@ class Project:
     @cached_property
     def texts(self) -> frozenset[str]:
         """The texts in the project's code, without docstrings."""
-        return frozenset(
-            node.value
-            for module in self
-            for node in module.of_types(ast.Constant)
-            if isinstance(node.value, str) and not isinstance(module.parents[node], ast.Expr)
-        )
+        return frozenset(text for module in self for text in module.texts)
+
+    @property
+    def by_script(self) -> Sequence[Project]:
+        """A project for each script."""
+        return self._joined or [self]
 
     @property
     def script(self) -> Module:
-        return self.modules["__main__"]
+        return next(iter(self.programs))
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self.modules.values())
+
+    @classmethod
+    def joined(cls, projects: Sequence[Project]) -> Project:
+        """The files of several projects, each once, also if a script imports another."""
+        if len(projects) == 1:
+            return projects[0]
+        by_path: dict[Path, Module] = {}
+        for module in (module for project in projects for module in project):
+            if module.name != "__main__" or module.path not in by_path:
+                by_path[module.path] = module
+        first = projects[0]
+        project = cls(
+            first.root, upload=first.upload, environment=first.environment, _joined=projects
+        )
+        for path, module in by_path.items():
+            project.modules[str(path) if module.name == "__main__" else module.name] = module
+        for part in projects:
+            project.unreadable += part.unreadable
+            for script, modules in part.programs.items():
+                program = [by_path[module.path] for module in modules]
+                project.programs[by_path[script.path]] = program
+        return project
 
     def find(self, name: str) -> tuple[Module, ast.AST] | None:
         """The project's function or class with a qualified name, followed through imports."""
@@ -323,14 +384,86 @@ def environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]:
                 yield texts[1], method == "setdefault"
 
 
+class ParsedFiles:
+    """The files of several projects, each parsed once."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[Path, ast.Module | UnreadableFile] = {}
+        self._texts: dict[Path, str] = {}
+        self._modules: dict[tuple[Path, str, str], Module] = {}
+        # By folders: the files of each name.
+        self._located: dict[tuple[tuple[Path, ...], ...], dict[str, list[tuple[str, Path]]]] = {}
+
+    def imported(
+        self, name: str, roots: tuple[Path, ...], around: tuple[Path, ...]
+    ) -> list[tuple[str, Path]]:
+        """The files that importing a module runs, parent packages first; those in the folders
+        around only if no root has its top."""
+        located = self._located.setdefault((roots, around), {})
+        if name not in located:
+            files = list(_files(name, roots))
+            if around and not files and not _has_top(name, roots):
+                files = list(_files(name, around))
+            located[name] = files
+        return located[name]
+
+    def module(self, path: Path, name: str, package: str) -> Module | UnreadableFile:
+        """A file under a name, with what was found out about it in other projects."""
+        if path not in self._parsed:
+            self._parsed[path] = self._parse(path)
+        parsed = self._parsed[path]
+        if isinstance(parsed, UnreadableFile):
+            return parsed
+        key = (path, name, package)
+        if key not in self._modules:
+            self._modules[key] = Module(path, name, self._texts[path], parsed, package)
+        return self._modules[key]
+
+    def imports(
+        self, module: Module, roots: tuple[Path, ...], around: tuple[Path, ...]
+    ) -> list[str]:
+        """The names that a file imports and that are files in these folders."""
+        key = "imports", roots, around
+        if key not in module.cache:
+            names = module.names.imported
+            module.cache[key] = [name for name in names if self.imported(name, roots, around)]
+        imports: list[str] = module.cache[key]
+        return imports
+
+    def _parse(self, path: Path) -> ast.Module | UnreadableFile:
+        try:
+            with tokenize.open(path) as source:  # as Python decodes it
+                text = self._texts[path] = source.read()
+            with warnings.catch_warnings():  # about the user's code
+                warnings.simplefilter("ignore")
+                return ast.parse(text, filename=str(path))
+        except SyntaxError as error:
+            return UnreadableFile(path, error.lineno or 1, error.msg)
+        except UnicodeDecodeError as error:
+            line = error.object.count(b"\n", 0, error.start) + 1
+            message = f"byte {error.object[error.start]:#x} is not valid {error.encoding.upper()}"
+            return UnreadableFile(path, line, message)
+        except OSError as error:
+            return UnreadableFile(path, 1, error.strerror or str(error))
+        except (RecursionError, MemoryError):  # the parser's own limits
+            return UnreadableFile(path, 1, "nested too deeply to parse")
+        except ValueError as error:
+            return UnreadableFile(path, 1, str(error))
+
+
 def load(
-    script: Path, root: Path | None = None, module: str = "", upload: Upload | None = None
+    script: Path,
+    root: Path | None = None,
+    module: str = "",
+    upload: Upload | None = None,
+    files: ParsedFiles | None = None,
 ) -> Project:
     """Parse a script and everything in its folder that it imports, at module level or not.
 
     `root` is the folder to ship, by default the script's; `module` is the module name if the
     script is started with `python -m`. Never raises for invalid files: they are listed in
     `unreadable`. With `upload`, imported files that are not uploaded are listed in `unavailable`.
+    `files` has those of other scripts of the folder.
     """
     script = script.absolute()
     project = Project((root or script.parent).absolute(), upload=upload)
@@ -340,14 +473,13 @@ def load(
     else:
         package = _package(script, project.root)
         roots[:0] = [script.parent] if script.parent not in roots else []
+    parsed_files = files or ParsedFiles()
+    folders, around = tuple(roots), upload.around if upload is not None else ()
     pending = [("__main__", script)]
     visited = {script}
 
     def enqueue(name: str, module: Module | None = None) -> None:
-        files = list(_files(name, roots))
-        if upload is not None and not files and not _has_top(name, roots):
-            files = list(_files(name, list(upload.around)))
-        for module_name, file in files:
+        for module_name, file in parsed_files.imported(name, folders, around):
             if file in visited:
                 continue
             exclusion = upload.exclusion_of(file) if upload is not None else None
@@ -364,11 +496,18 @@ def load(
         name, path = pending.pop(0)
         if name != "__main__":
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        parsed = _parse(path, name, package, project)
-        if parsed is not None:
+        parsed = parsed_files.module(path, name, package)
+        if isinstance(parsed, UnreadableFile):
+            project.unreadable.append(parsed)
+        else:
             project.modules[name] = parsed
-            for imported in parsed.names.imported:
+            if name == "__main__":
+                project.programs[parsed] = []
+            for imported in parsed_files.imports(parsed, folders, around):
                 enqueue(imported, parsed)
+    if upload is not None and files is None:  # a script is started in its own folder
+        project.unavailable[:0] = _own_package(project, script, folders)
+    project.programs.update({started: list(project) for started in project.programs})
     return project
 
 
@@ -382,32 +521,18 @@ def _package(script: Path, root: Path) -> str:
     return ".".join(parts)
 
 
-def _parse(path: Path, name: str, package: str, project: Project) -> Module | None:
-    try:
-        with tokenize.open(path) as source:  # as Python decodes it
-            text = source.read()
-        with warnings.catch_warnings():  # about the user's code
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text, filename=str(path))
-            return Module(path, name, text, tree, package)
-    except SyntaxError as error:
-        project.unreadable.append(UnreadableFile(path, error.lineno or 1, error.msg))
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        byte = error.object[error.start]
-        project.unreadable.append(
-            UnreadableFile(path, line, f"byte {byte:#x} is not valid {error.encoding.upper()}")
-        )
-    except OSError as error:
-        project.unreadable.append(UnreadableFile(path, 1, error.strerror or str(error)))
-    except (RecursionError, MemoryError):  # the parser's own limits
-        project.unreadable.append(UnreadableFile(path, 1, "nested too deeply to parse"))
-    except ValueError as error:
-        project.unreadable.append(UnreadableFile(path, 1, str(error)))
-    return None
+def _own_package(project: Project, script: Path, folders: Sequence[Path]) -> Iterator[Unavailable]:
+    """What a script imports of a package that it is in, whose folder is not on its path."""
+    above = {folder.name: folder.parent for folder in reversed(script.parents)}
+    for module in project:
+        for name in module.names.imported:
+            top = name.partition(".")[0]
+            if top in above and not _has_top(name, folders):
+                for _, file in list(_files(name, [above[top]]))[-1:]:
+                    yield Unavailable(module, name, file, NotOnPath(above[top]))
 
 
-def _has_top(name: str, roots: list[Path]) -> bool:
+def _has_top(name: str, roots: Sequence[Path]) -> bool:
     """Whether a folder or file in one of the roots has the name's first part."""
     top = name.partition(".")[0]
     return top in sys.stdlib_module_names or any(
@@ -415,7 +540,7 @@ def _has_top(name: str, roots: list[Path]) -> bool:
     )
 
 
-def _files(name: str, roots: list[Path]) -> Iterator[tuple[str, Path]]:
+def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     """The files that importing a module runs, parent packages first."""
     parts = name.split(".")
     for root in roots:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from enum import Flag, auto
 
+from tpuctl.preflight.analysis.program.control_flow import is_main_guard
 from tpuctl.preflight.analysis.program.functions import keras_bases, library_bases
 from tpuctl.preflight.analysis.program.scope_definitions import Definitions, Method, is_super
 from tpuctl.preflight.analysis.program.source import Module, Project
@@ -64,15 +65,14 @@ class Reachability:
     # Traversal --------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        script = self.project.modules.get("__main__")
         for module in self.project:
             body = [
                 statement
                 for statement in module.tree.body
-                if module is script or not _is_guard(statement)
+                if module in self.project.programs or not is_main_guard(statement)
             ]
             self.pending.append((module, list(body), Caller.SCRIPT))
-        if script is not None:
+        for script in self.project.programs:
             for function in self._functions(script):  # commands of Typer, click, Hydra
                 if any(
                     _decorated(script, decorator) not in WRAPPERS
@@ -81,15 +81,20 @@ class Reachability:
                     self._call(function, Caller.SCRIPT)
         self._run()
 
-    def treat_as_library(self) -> None:
-        """Treat the script as a library: functions that it never calls are called by others."""
-        script = self.project.script
+    def treat_as_libraries(self, modules: Iterable[Module]) -> bool:
+        """Treat the scripts that use none of these modules as libraries: functions that they never
+        call are called by others. Returns whether there are any.
+        """
+        reached = {*modules}
+        programs = self.project.programs.items()
+        libraries = {script.tree for script, parts in programs if reached.isdisjoint(parts)}
         for key, items in list(self.flow.items.items()):
-            if key[0] is script.tree and not self.flow.loads[key]:
+            if key[0] in libraries and not self.flow.loads[key]:
                 for definition, is_object in items:
                     if not is_object and not isinstance(definition, ast.ClassDef):
                         self._call(definition, Caller.SCRIPT)
         self._run()
+        return bool(libraries)
 
     def _functions(self, module: Module) -> Iterator[Function]:
         for (scope, _), definition in self.definitions.defined.items():
@@ -210,13 +215,6 @@ class Reachability:
     def _is_module(self, owner: ast.ClassDef) -> bool:
         module = self.definitions.module_of[owner]
         return "tensorflow.Module" in library_bases(self.project, module, owner)
-
-
-def _is_guard(node: ast.AST) -> bool:
-    """Whether a statement is `if __name__ == "__main__"`."""
-    return isinstance(node, ast.If) and "__name__" in (
-        part.id for part in ast.walk(node.test) if isinstance(part, ast.Name)
-    )
 
 
 def _decorators(node: Function) -> list[ast.expr]:

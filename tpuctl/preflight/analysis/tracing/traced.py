@@ -134,8 +134,8 @@ class _Search:
         self.reachability = reachability_of(project)
         roots = [root for module in project for root in self._roots(module)]
         pending = list(self._with_callers(roots))
-        if self.has_tensorflow and not any(traced.is_reached for traced in pending):
-            self.reachability.treat_as_library()
+        reached = [traced.module for traced in pending if traced.is_reached]
+        if self.has_tensorflow and self.reachability.treat_as_libraries(reached):
             pending = list(self._with_callers(roots))
         while pending:
             current = pending.pop()

@@ -60,6 +60,8 @@ Uses = dict[str, ast.Call]
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
+        if not any(name.startswith("jax.random.") for name in module.used_names[0]):
+            continue
         for scope in module.of_types(*SCOPES):
             if not isinstance(scope, (ast.Lambda, ast.ClassDef)):
                 yield from _statements(module, scope.body, {})
@@ -160,7 +162,7 @@ def _statements(module: Module, body: Iterable[ast.stmt], uses: Uses) -> Iterato
             inner = uses if is_plain else dict(uses)
             statements = [part for part in block if isinstance(part, ast.stmt)]
             yield from _statements(module, statements, inner)
-        for name in names_bound_in(statement):
+        for name in names_bound_in(statement) if uses else ():
             uses.pop(name, None)
 
 

@@ -60,7 +60,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             if module.names.of(call.func) != INITIALIZE or _is_tried(module, call):
                 continue
             earlier = next(_before(project, module, call, MAX_CALLS), None) or next(
-                _imported(project), None
+                _imported(project, module), None
             )
             if earlier is None:
                 continue
@@ -111,9 +111,10 @@ def _starting(
         yield from _starting(project, module, part, depth)
 
 
-def _imported(project: Project) -> Iterator[tuple[Module, ast.Call]]:
-    """What starts JAX while the script's imports run."""
-    for module in project:
-        if module is not project.script:
-            for statement in module.tree.body:
-                yield from _starting(project, module, statement, 0)
+def _imported(project: Project, module: Module) -> Iterator[tuple[Module, ast.Call]]:
+    """What starts JAX while the imports run of a script that uses a module."""
+    for script, modules in project.programs.items():
+        for other in modules if module in modules else ():
+            if other is not script:
+                for statement in other.tree.body:
+                    yield from _starting(project, other, statement, 0)

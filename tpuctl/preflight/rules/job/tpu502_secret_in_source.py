@@ -92,10 +92,14 @@ HINT += "tpuctl run --secret NAME …"
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
-        by_pattern = [*_keys(module), *_logins(module)]
-        lines = {finding.line for finding in by_pattern}
-        yield from dict.fromkeys(by_pattern)
-        yield from (finding for finding in _named_secrets(module) if finding.line not in lines)
+        yield from _secrets(module)
+
+
+def _secrets(module: Module) -> Iterator[Finding]:
+    by_pattern = [*_keys(module), *_logins(module)]
+    lines = {finding.line for finding in by_pattern}
+    yield from dict.fromkeys(by_pattern)
+    yield from (finding for finding in _named_secrets(module) if finding.line not in lines)
 
 
 def _keys(module: Module) -> Iterator[Finding]:

@@ -120,11 +120,15 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         return
     newest = python_version(target.pythons[-1]) if target.brings_python else python
     yield from _required(project, target)
-    always = _always_imported(project)
+    always: set[str] = set()
     for module in project:
-        for node, feature, version in _uses(module, project.root):
+        key = RULE.code, project.root
+        if key not in module.cache:
+            module.cache[key] = list(_uses(module, project.root))
+        for node, feature, version in module.cache[key]:
             if version <= python:
                 continue
+            always = always or _always_imported(project)
             is_certain = module.name in always and not target.installs_more and version > newest
             if isinstance(node, (ast.expr, ast.stmt)) and "syntax" not in feature:
                 if is_guarded(module, node) or _is_for_types(module, node):

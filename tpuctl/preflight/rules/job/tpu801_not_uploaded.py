@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from tpuctl.files import is_lfs_pointer
 from tpuctl.model.scripts.requirement_files import required
-from tpuctl.preflight.analysis.program.source import Module, Project, Unavailable
+from tpuctl.preflight.analysis.program.source import Module, NotOnPath, Project, Unavailable
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, argument
 from tpuctl.preflight.analysis.requirements import installed
 from tpuctl.preflight.analysis.source_findings import callee_text, finding_at, quoted
@@ -57,10 +58,10 @@ OTHER_SYSTEM = re.compile(r"/Users/|[A-Za-z]:[\\/]")  # macOS, Windows
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    if project.upload is not None:
-        yield from _script(project)
-        yield from _pointers(project)
-        yield from _imports(project, target)
+    for of_script in project.by_script if project.upload is not None else ():
+        yield from _script(of_script)
+        yield from _pointers(of_script)
+        yield from _imports(of_script, target)
     for module in project:
         for call in module.calls:
             yield from _read(project, module, call)
@@ -91,10 +92,20 @@ def _imports(project: Project, target: Target) -> Iterator[Finding]:
         return
     packages = {package.name for package in required(project.root, target.requirements)}
     packages |= {install.package.name for install in installed(project)}
+    own: set[str] = set()  # packages that the script is in, reported once
     for file in project.unavailable:
+        top = file.name.partition(".")[0]
         is_outside = not file.path.is_relative_to(project.root)
         package = file.name.partition(".")[0].replace("_", "-").lower()  # probably
         if _is_type_checking(file) or (is_outside and package in packages):
+            continue
+        if top in own:
+            continue
+        if isinstance(file.exclusion, NotOnPath):
+            command = _module_command(project.script, file)
+            if command and not packages:
+                own.add(top)
+                yield _own_package(project, target, file, command)
             continue
         is_certain = file.module is project.script and not target.installs_more and not is_outside
         severity, message = Severity.error, f"{quoted(file.module, file.statement)} imports "
@@ -105,6 +116,34 @@ def _imports(project: Project, target: Target) -> Iterator[Finding]:
         yield finding_at(
             RULE, file.module, file.statement, message, file.exclusion.remedy, severity=severity
         )
+
+
+def _module_command(script: Module, file: Unavailable) -> str:
+    """The command that runs a script as a module of a package that it is in; empty if only the
+    package's name is imported, which may be an installed one's."""
+    for package in script.path.parents:
+        if package.name == file.name.partition(".")[0] and file.path.parent.is_relative_to(package):
+            if file.path == package / "__init__.py":
+                return ""
+            folder = package.parent.parent if package.parent.name == "src" else package.parent
+            parts = script.path.relative_to(package.parent).with_suffix("").parts
+            command = f"    tpuctl run -m {'.'.join(parts).removesuffix('.__main__')}"
+            if all(part.isidentifier() for part in parts):
+                enter = "" if folder == Path.cwd() else f"    cd {shlex.quote(str(folder))}\n"
+                return enter + command
+    return ""
+
+
+def _own_package(project: Project, target: Target, file: Unavailable, command: str) -> Finding:
+    """The finding for a script that imports the package that it is in."""
+    severity, top = Severity.error, file.name.partition(".")[0]
+    message = f"{quoted(file.module, file.statement)} raises ModuleNotFoundError: the folder that "
+    message += f"contains {top} is not on the path of a script in it"
+    if file.module is not project.script or target.installs_more or _is_conditional(file):
+        severity = Severity.risk
+        message += ", if nothing else provides it"
+    hint = f"Run it as a module:\n{command}"
+    return finding_at(RULE, file.module, file.statement, message, hint, severity=severity)
 
 
 def _is_type_checking(file: Unavailable) -> bool:

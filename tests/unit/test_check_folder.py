@@ -1,0 +1,166 @@
+"""`check FOLDER` parses each file once, and checks scripts that share files together."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tpuctl.preflight import check
+from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.check import check_folder, default_target
+from tpuctl.preflight.findings import Finding, Report, Target
+from tpuctl.preflight.rules import FINDERS
+
+GUARD = '\nif __name__ == "__main__":\n    main()\n'
+STEP = """\
+import jax
+import package.model
+
+@jax.jit
+def step(batch):
+    if batch.sum() > 0:
+        return batch
+"""
+CUDA = "def main():\n    torch.ones(4).cuda()\n"
+XLA = "import torch_xla.core.xla_model as xm\n\ndef main():\n    model.to(xm.xla_device())\n"
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+
+
+def checked(folder: Path) -> Report:
+    return check_folder(folder, default_target())
+
+
+def places(report: Report, folder: Path) -> list[tuple[str, str, int]]:
+    return [
+        (finding.code, finding.path.relative_to(folder).as_posix(), finding.line)
+        for finding in report.findings
+    ]
+
+
+@pytest.fixture
+def projects(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The files of each project whose code is checked."""
+    files: list[set[str]] = []
+    find = FINDERS["TPU502"]
+
+    def recorded(project: Project, target: Target) -> Iterator[Finding]:
+        files.append({module.path.name for module in project})
+        return find(project, target)
+
+    class Finders(dict[str, Any]):
+        def __missing__(self, code: str) -> Any:
+            return recorded if code == "TPU502" else FINDERS[code]
+
+    monkeypatch.setattr(check, "FINDERS", Finders())
+    return files
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    parse = ast.parse
+
+    def counted(source: Any, *args: Any, **options: Any) -> Any:
+        counts[Path(options.get("filename", "")).name] += 1
+        return parse(source, *args, **options)
+
+    monkeypatch.setattr(ast, "parse", counted)
+    return counts
+
+
+def test_a_file_that_several_scripts_import_is_parsed_and_checked_once(
+    tmp_path: Path, projects: list[set[str]], parses: Counter[str]
+) -> None:
+    scripts = {f"{name}.py": STEP + GUARD for name in ("one", "two", "three")}
+    write(tmp_path, {"package/model.py": "import jax\n", **scripts})
+    report = checked(tmp_path)
+    assert places(report, tmp_path) == [("TPU601", name, 6) for name in sorted(scripts)]
+    names = {"model.py", *scripts}
+    assert {name: parses[name] for name in names} == dict.fromkeys(names, 1)
+    assert projects == [names]
+
+
+def test_scripts_without_a_common_file_are_checked_apart(
+    tmp_path: Path, projects: list[set[str]]
+) -> None:
+    write(tmp_path, {"one.py": "import jax\n", "two.py": "import jax\n"})
+    checked(tmp_path)
+    assert projects == [{"one.py"}, {"two.py"}]
+
+
+def test_a_script_that_another_imports_is_checked_once(
+    tmp_path: Path, projects: list[set[str]], parses: Counter[str]
+) -> None:
+    """Alphabetically, the imported one comes first, and has a guard."""
+    write(
+        tmp_path,
+        {"base.py": "import jax\n" + GUARD, "train.py": "import base\n" + GUARD},
+    )
+    checked(tmp_path)
+    assert (parses["base.py"], parses["train.py"]) == (1, 1)
+    assert projects == [{"base.py", "train.py"}]
+
+
+def test_rules_of_a_framework_stay_with_the_scripts_that_use_it(tmp_path: Path) -> None:
+    """A script for GPUs is not one that was left with CUDA on its way to TPUs."""
+    common = {"common.py": "model = None\n"}
+    gpu = "from common import model\nimport torch\n\n" + CUDA + GUARD
+    xla = "from common import model\n" + XLA + GUARD
+    write(tmp_path, {**common, "gpu.py": gpu, "tpu.py": xla})
+    assert "TPU701" not in {finding.code for finding in checked(tmp_path).findings}
+    (tmp_path / "both.py").write_text("import torch_xla\n" + gpu, "utf-8")
+    assert places(checked(tmp_path), tmp_path) == [("TPU701", "both.py", 6)]
+
+
+def test_equal_names_of_different_files_stay_apart(tmp_path: Path) -> None:
+    """Each folder's script imports its own `steps`."""
+    script = "import package.model\nfrom steps import step\n\nstep(batch)\n"
+    write(
+        tmp_path,
+        {
+            "package/model.py": "import jax\n",
+            "plain/steps.py": STEP.replace("if batch.sum() > 0", "if True"),
+            "plain/train.py": script,
+            "traced/steps.py": STEP,
+            "traced/train.py": script,
+        },
+    )
+    assert places(checked(tmp_path), tmp_path) == [("TPU601", "traced/steps.py", 6)]
+
+
+def test_one_script_that_runs_its_steps_does_not_speak_for_another(tmp_path: Path) -> None:
+    """A file that nothing calls is a library: others may call its functions."""
+    step = "import jax\nimport common\n\n@jax.jit\ndef step(x):\n    if x > 0:\n        return x\n"
+    files = {"common.py": "", "library.py": step, "train.py": f"{step}\nstep(1.0)\n"}
+    write(tmp_path, files)
+    findings = checked(tmp_path).findings
+    assert {(finding.path.name, finding.severity.value) for finding in findings} == {
+        ("library.py", "error"),
+        ("train.py", "error"),
+    }
+
+
+def test_a_broken_import_is_reported_for_scripts_checked_together(tmp_path: Path) -> None:
+    script = "import common\nimport broken\n"
+    write(tmp_path, {"common.py": "", "broken.py": "if\n", "one.py": script, "two.py": script})
+    assert places(checked(tmp_path), tmp_path) == [("TPU000", "broken.py", 1)]
+
+
+def test_suppressed_findings_of_a_shared_file_count_once(tmp_path: Path) -> None:
+    key = "DATABASE = 'postgresql://trainer:Vq7mZk2pXw9s@db.internal/corpus'"
+    key += "  # tpuctl: ignore[TPU502]\n"
+    files = {"common.py": key, "one.py": "import common\n", "two.py": "import common\n"}
+    write(tmp_path, files)
+    report = checked(tmp_path)
+    assert (report.findings, report.suppressed) == ((), 1)
