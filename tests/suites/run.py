@@ -144,8 +144,8 @@ def _make_account(cloud: server_process.LocalCloud, suite: Suite) -> None:
     headers = {"Authorization": f"Bearer {cloud.token}"}
     with requests.Session() as session:
         session.trust_env = False
-        asked = {"accountId": suite.account}
-        session.post(url, json=asked, headers=headers, timeout=60).raise_for_status()
+        body = {"accountId": suite.account}
+        session.post(url, json=body, headers=headers, timeout=60).raise_for_status()
 
 
 def outcome_of(report: Path) -> Outcome:
@@ -186,20 +186,20 @@ def _details(suite: Suite, failures: Iterable[str]) -> Iterator[str]:
     for reason, count in sorted(reasons.items()):
         names = ""
         if reason == OURS:
-            ours = (each for each in failures if suite.reason(each) == OURS)
-            names = ": " + ", ".join(f"`{each.partition(': ')[0]}`" for each in ours)
+            tests = (each for each in failures if suite.reason(each) == OURS)
+            names = ": " + ", ".join(f"`{each.partition(': ')[0]}`" for each in tests)
         yield f"| {suite.title.partition(':')[0]} | {count} | {reason}{names} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="SUITE")
-    names = parser.parse_args().names
-    known = suites()
-    if unknown := set(names) - {suite.name for suite in known}:
-        sys.exit(f"No suite {', '.join(unknown)}. There are: {', '.join(s.name for s in known)}")
+    names = set(parser.parse_args().names)
+    available = {suite.name: suite for suite in suites()}
+    if unknown := names - available.keys():
+        sys.exit(f"No suite {', '.join(unknown)}. There are: {', '.join(available)}")
     outcomes = {}
-    for suite in known:
+    for suite in available.values():
         if names and suite.name not in names:
             continue
         with tempfile.TemporaryDirectory(prefix="tpuctl-suite-") as home:

@@ -156,8 +156,8 @@ def listed(policy: Sequence[Mapping[str, Any]], number: str) -> list[Entry]:
     for binding in policy:
         if binding["role"] in roles and not binding.get("condition"):
             for each in binding["members"]:
-                if (named := entity(each, number)) is not None:
-                    entries.append({"entity": named, "role": roles[binding["role"]]})
+                if (name := entity(each, number)) is not None:
+                    entries.append({"entity": name, "role": roles[binding["role"]]})
     return entries
 
 
