@@ -471,21 +471,24 @@ def rules_page() -> str:
 ONLY_RUNNING = """
 ## What only a rehearsal finds
 
-The check says nothing where the source alone cannot tell. [`tpuctl rehearse`](
-../guides/before-you-pay.md#rehearse-the-job) runs the script, and sees:
+The check says nothing where the source alone cannot tell. [`tpuctl
+rehearse`](../guides/before-you-pay.md#rehearse-the-job) runs the script, and sees:
 
-- **TensorFlow**: steps whose callers are not in the project's code, such as methods of objects that a library
-  makes; datasets that repeat or are batched by an option, or that an attribute keeps; losses that a helper scales;
-  results that a helper function or a callback reads; variables that a step creates; conditions on `tf.rank`.
-- **JAX**: sizes that do not divide by the number of devices, unless all are constants; donated arrays that another
-  function reads later; names of axes from a configuration; static arguments that are objects with a new hash each
-  time; the last batch of slices; values, shuffles, and seeds that differ between processes.
-- **PyTorch**: sizes that depend on the data; devices and precisions set by options or by a configuration of
-  Accelerate; loaders without MpDeviceLoader; the last batch of a Trainer without `dataloader_drop_last`; values that
-  are read under a condition.
+- **TensorFlow**: steps whose callers are not in the project's code, such as methods of objects
+  that a library makes; datasets that repeat or are batched by an option, or that an attribute
+  keeps; losses that a helper scales; results that a helper function or a callback reads;
+  variables that a step creates; conditions on `tf.rank`.
+- **JAX**: sizes that do not divide by the number of devices, unless all are constants; donated
+  arrays that another function reads later; names of axes from a configuration; static arguments
+  that are objects with a new hash each time; the last batch of slices; values, shuffles, and
+  seeds that differ between processes.
+- **PyTorch**: sizes that depend on the data; devices and precisions set by options or by a
+  configuration of Accelerate; loaders without MpDeviceLoader; the last batch of a Trainer without
+  `dataloader_drop_last`; values that are read under a condition.
 
-In `check FOLDER`, scripts that share files are checked together, so that what one of them does, such as the
-upload of checkpoints, counts for all. `check SCRIPT` and `run` judge each script alone.
+In `check FOLDER`, scripts that share files are checked together, so that what one of them does,
+such as the upload of checkpoints, counts for all. `check SCRIPT` and `run` judge each script
+alone.
 """
 
 
