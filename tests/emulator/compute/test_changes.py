@@ -42,20 +42,67 @@ def test_some_changes_require_stopped_instance(engine: Any) -> None:
         body = {"scheduling_resource": {"provisioning_model": "SPOT", "automatic_restart": False}}
         return engine.instances.set_scheduling_unary({**engine.in_zone, **AT, **body}, timeout=60)
 
+    def change_boot() -> Any:
+        body = {"shielded_instance_config_resource": {"enable_secure_boot": True}}
+        request = {**engine.in_zone, **AT, **body}
+        return engine.instances.update_shielded_instance_config_unary(request, timeout=60)
+
+    changes = (change_type, change_account, change_model, change_boot)
     engine.wait_ok(engine.insert(engine.controller(service_accounts=[])))
-    for change in (change_type, change_account, change_model):
+    for change in changes:
         with pytest.raises(exceptions.BadRequest, match="must be stopped"):
             change()
     engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
-    for change in (change_type, change_account, change_model):
+    for change in changes:
         engine.wait_ok(change())
     engine.wait_ok(engine.instances.start_unary({**engine.in_zone, **AT}, timeout=60))
     instance = engine.get()
     assert instance.machine_type.endswith("/machineTypes/n1-standard-8")
     assert instance.scheduling.preemptible is True
+    config = instance.shielded_instance_config
+    assert (config.enable_secure_boot, config.enable_vtpm) == (True, True)
     spec = engine.cloud.host.specs[NAME]
     assert spec.machine_type == "n1-standard-8"
     assert spec.service_account == instance.service_accounts[0].email != ""
+
+
+def test_update_of_whole_instance_changes_its_description_alone(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller(description="first")))
+
+    def update(instance: Any) -> Any:
+        request = {**engine.in_zone, **AT, "instance_resource": instance}
+        return engine.instances.update_unary(request, timeout=60)
+
+    for text in ("zweite", ""):
+        instance = engine.get()
+        instance.description = text
+        engine.wait_ok(update(instance))
+        assert engine.get().description == text
+    instance.can_ip_forward = True
+    with pytest.raises(exceptions.MethodNotImplemented, match="canIpForward"):
+        update(instance)
+
+
+def test_template_of_existing_instance_has_its_properties(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller()))
+    templates = engine.instance_templates
+    source = engine.get()
+
+    def insert(name: str, reference: str) -> Any:
+        resource = {"name": name, "source_instance": reference}
+        request = {"project": "local-project", "instance_template_resource": resource}
+        return templates.insert_unary(request, timeout=60)
+
+    engine.wait_ok(insert("same", source.self_link))
+    template = templates.get(project="local-project", instance_template="same", timeout=60)
+    assert template.source_instance == source.self_link
+    properties = template.properties
+    assert properties.machine_type == source.machine_type.rpartition("/")[2]
+    assert properties.disks[0].boot
+    assert properties.disks[0].initialize_params.source_image
+    assert properties.metadata.items == source.metadata.items
+    with pytest.raises(exceptions.BadRequest, match="sourceInstance"):
+        insert("other", "zones/europe-west4-a/instances/nobody")
 
 
 def test_setting_service_account_requires_act_as(engine: Any) -> None:

@@ -334,6 +334,8 @@ def test_instance_lists_filter_page_and_aggregate(engine: Any) -> None:
     assert listed(max_results=1) == ["a", "b", "c"]
     assert listed(filter="labels.tpuctl-stack=one") == ["a", "c"]
     assert listed(filter="(labels.tpuctl-stack=one) AND (name=c)") == ["c"]
+    assert listed(filter="labels.tpuctl-stack=o*") == ["a", "c"]
+    assert listed(filter="name!=*a") == listed(filter="name!=a")
     assert listed(filter='name="a" OR name="b"') == ["a", "b"]
     assert listed(filter="labels.tpuctl-stack:* status=RUNNING") == ["a", "b", "c"]
     assert listed(filter="status=TERMINATED") == []

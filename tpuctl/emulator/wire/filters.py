@@ -117,4 +117,5 @@ def _compare_field(row: Row, field: str, operator: str, expected: str) -> bool:
         return is_equal == (operator == "eq")
     if operator == ":":
         return value is not None if expected == "*" else expected.strip("*") in actual
-    return (actual == expected) == (operator == "=")
+    is_equal = matches_pattern(actual, expected) if "*" in expected else actual == expected
+    return is_equal == (operator == "=")

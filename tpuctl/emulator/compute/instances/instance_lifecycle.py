@@ -63,7 +63,8 @@ class InstanceMachines(LabeledCollection):
     def verbs(self) -> dict[str, Effect]:
         changes = (
             *("setTags", "setScheduling", "setMachineType", "setServiceAccount"),
-            *("setDiskAutoDelete", "setDeletionProtection"),
+            *("setDiskAutoDelete", "setDeletionProtection", "update"),
+            "updateShieldedInstanceConfig",
         )
         return {
             **super().verbs(),

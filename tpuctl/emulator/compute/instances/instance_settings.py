@@ -7,8 +7,12 @@ from typing import Any
 from tpuctl.emulator.compute.core.collection import Row, idempotent
 from tpuctl.emulator.compute.core.errors import bad_field, condition_not_met
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
-from tpuctl.emulator.compute.core.messages import as_row
-from tpuctl.emulator.compute.core.supported_fields import ATTACHED_DISK, check_supported
+from tpuctl.emulator.compute.core.messages import as_row, message_of
+from tpuctl.emulator.compute.core.supported_fields import (
+    ATTACHED_DISK,
+    OUTPUT_ONLY,
+    check_supported,
+)
 from tpuctl.emulator.compute.instances.instance_lifecycle import InstanceMachines
 from tpuctl.emulator.compute.instances.instance_spec import (
     attached_disk,
@@ -18,8 +22,10 @@ from tpuctl.emulator.compute.instances.instance_spec import (
 )
 from tpuctl.emulator.compute.instances.project import check_fingerprint, checked_items
 from tpuctl.emulator.compute.offerings.scheduling import scheduling
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import invalid, unsupported_field
 from tpuctl.emulator.wire.registry import Caller
+
+_UPDATED_FIELDS = ("deletionProtection", "description")  # by the method for the whole resource
 
 
 class InstanceSettings(InstanceMachines):
@@ -116,6 +122,33 @@ class InstanceSettings(InstanceMachines):
         return self._change(
             "setDeletionProtection", name, request, caller, deletionProtection=protected
         )
+
+    @idempotent
+    async def update_shielded_instance_config(self, name: str, request: Any, caller: Caller) -> Any:
+        """Only while stopped. Fields left out keep their values."""
+        row = self.require(name)
+        _require_stopped(row, "shieldedInstanceConfig")
+        config = {
+            **row["shieldedInstanceConfig"],
+            **as_row(request.shielded_instance_config_resource),
+        }
+        verb = "updateShieldedInstanceConfig"
+        return self._change(verb, name, request, caller, shieldedInstanceConfig=config)
+
+    @idempotent
+    async def update(self, name: str, request: Any, caller: Caller) -> Any:
+        """The whole resource, of which only some fields may differ from the existing one's."""
+        row = self.require(name)
+        body = {"description": "", **as_row(request.instance_resource)}
+        before = {"description": "", **as_row(message_of("Instance", self.show(name, row)))}
+        changes = {}
+        for field, value in body.items():
+            if field in OUTPUT_ONLY or value == before.get(field):
+                continue
+            if field not in _UPDATED_FIELDS:
+                raise unsupported_field(f"resource.{field}")
+            changes[field] = value
+        return self._change("update", name, request, caller, **changes)
 
     def _change(self, verb: str, name: str, request: Any, caller: Caller, **changes: Any) -> Any:
         arguments = {"row": changes}

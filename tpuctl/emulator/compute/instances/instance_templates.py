@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from tpuctl.emulator.compute.core.collection import Collection, Row
 from tpuctl.emulator.compute.core.context import (
+    DISKS,
     INSTANCE_GROUP_MANAGERS,
     INSTANCE_TEMPLATES,
+    INSTANCES,
     REGION_INSTANCE_TEMPLATES,
     ComputeContext,
 )
@@ -65,6 +67,44 @@ def _default_network(name: str, interface: Row) -> Row:
     return {"network": f"{LINK}projects/{name.split('/')[1]}/global/networks/default"}
 
 
+_SHARED_FIELDS = (
+    *("canIpForward", "description", "labels", "metadata", "minCpuPlatform", "scheduling"),
+    *("serviceAccounts", "shieldedInstanceConfig", "tags"),
+)
+
+
+def _properties(context: ComputeContext, instance: Row) -> Row:
+    """The properties of an existing instance. Its boot disk is made of the same image again; other
+    disks are new ones of the same size (InstanceTemplate.sourceInstanceParams)."""
+    disks = []
+    for disk in instance["disks"]:
+        source = context.find(DISKS, disk["source"]) if "source" in disk else None
+        params = {}
+        if source is not None:
+            params = {"diskSizeGb": source["sizeGb"], "diskType": source["type"].rpartition("/")[2]}
+            if disk["boot"] and "sourceImage" in source:
+                params["sourceImage"] = source["sourceImage"]
+        fields = ("autoDelete", "boot", "deviceName", "interface", "mode", "type")
+        attachment = {field: disk[field] for field in fields if field in disk}
+        disks.append(attachment | ({"initializeParams": params} if params else {}))
+    interfaces = [
+        {
+            "network": LINK + interface["network"],
+            "accessConfigs": [
+                {"type": "ONE_TO_ONE_NAT", "name": access.get("name", "External NAT")}
+                for access in interface["accessConfigs"]
+            ],
+        }
+        for interface in instance["networkInterfaces"]
+    ]
+    return {
+        **{field: instance[field] for field in _SHARED_FIELDS if field in instance},
+        "machineType": instance["machineType"].rpartition("/")[2],
+        "disks": disks,
+        "networkInterfaces": interfaces,
+    }
+
+
 class InstanceTemplates(Collection):
     """Global templates, and the aggregated list of both kinds."""
 
@@ -114,7 +154,7 @@ class InstanceTemplates(Collection):
 
     def complete(self, name: str, row: Row) -> Row:
         if "sourceInstance" in row:
-            raise invalid("Templates of an existing instance are not emulated.")
+            row = self._with_source(name, row)
         properties = row.get("properties", {})
         place = "resource.properties"
         if not properties.get("machineType"):
@@ -129,6 +169,26 @@ class InstanceTemplates(Collection):
             reason = "At least one network interface is required."
             raise bad_field(f"{place}.networkInterfaces", "", reason)
         return row
+
+    def _with_source(self, name: str, row: Row) -> Row:
+        """The template with the properties of the existing instance that it names."""
+        if "properties" in row:
+            reason = "Only one of properties and sourceInstance can be specified."
+            raise bad_field("resource.sourceInstance", row["sourceInstance"], reason)
+        reference = re.search(
+            r"(?:projects/([^/]+)/)?(zones/[^/]+/instances/[^/]+)$", row["sourceInstance"]
+        )
+        project = name.split("/")[1]
+        source = reference and f"projects/{self.context.project(reference[1] or project)}"
+        full = f"{source}/{reference[2]}" if reference else ""
+        instance = self.context.find(INSTANCES, full)
+        if instance is None:
+            raise unknown_reference("resource.sourceInstance", row["sourceInstance"], "instance")
+        return {
+            **row,
+            "sourceInstance": LINK + full,
+            "properties": _properties(self.context, instance),
+        }
 
     def operation_type(self, verb: str, arguments: Arguments) -> str:
         """As in GoogleCloudPlatform/k8s-config-connector, mockgcp."""
