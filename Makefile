@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find tpuctl templates -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md Makefile \
 	docs/reference/tpuctl.1
 
-.PHONY: help demo test methods soak again clients check unit live bench size docs site release lock clean
+.PHONY: help demo test methods soak again clients suites check unit live bench size docs site release lock clean
 
 help:
 	@sed -n '1,3s/^# //p' Makefile
@@ -23,6 +23,7 @@ help:
 	@echo "make soak    whole runs, and more of what make test samples"
 	@echo "make again   once more, one by one, what make test or make soak saw fail"
 	@echo "make clients programs of others against the local cloud: SkyPilot, Ray, Ansible, …"
+	@echo "make suites  tests of Google's clients against the local cloud: a board in docs/reference/suites.md"
 	@echo "make live    the flow tests on Google Cloud, in a project of yours (TPUCTL_LIVE_PROJECT)"
 	@echo "make bench   what is measured: ratios, printed and in docs/benchmarks.md"
 	@echo "make size    lines by feature, of the program and of its tests"
@@ -90,6 +91,10 @@ again: check
 clients: $(VENV)/.installed
 	$(BIN)/pytest -m clients --durations 25 tests/clients
 
+# SUITES names some, which are then printed only.
+suites: $(VENV)/.installed
+	@$(BIN)/python -m tests.suites.run $(SUITES)
+
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
@@ -122,7 +127,7 @@ LOCK := $(abspath $(BIN))/uv pip compile --universal --python-version 3.11 --gen
 lock: $(VENV)/.ready
 	$(LOCK) pyproject.toml -o requirements/runtime.lock
 	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
-	for name in ansible libcloud libraries ray skypilot; do \
+	for name in ansible libcloud libraries ray skypilot suites; do \
 	  $(LOCK) requirements/clients/$$name.in -o requirements/clients/$$name.lock || exit; done
 	npm install --package-lock-only --ignore-scripts --prefix requirements/clients/node
 	$(LOCK) requirements/beam.in -o requirements/beam.lock

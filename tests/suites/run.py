@@ -53,7 +53,8 @@ class Suite:
     tests: str
     project: str = "suites-project"
     account: str = ""
-    quick: bool = False
+    quick: bool = False  # run in `make soak`, where it must pass in at least so many tests
+    at_least: int = 1
     no_programs: Sequence[str] = ()
     unset: Sequence[str] = ()
     reasons: Mapping[str, str] = field(default_factory=dict)
