@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tpuctl.emulator.iam.account_keys import AccountKeys
 from tpuctl.emulator.state.errors import ApiError, error_info
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import OWNER
@@ -25,6 +26,7 @@ class AccessTokens:
 
     def __init__(self, token: str, store: Store) -> None:
         self.token = token
+        self.keys = AccountKeys(store)
         self._store = store
         self._emails: dict[str, str] = dict(store.rows("SELECT digest, email FROM tokens"))
         self._scopes: dict[str, frozenset[str]] = {}  # cache, by digest
@@ -98,7 +100,8 @@ class AccessTokens:
         return token
 
     def revoke(self, email: str) -> None:
-        """Invalidate the tokens of a deleted account."""
+        """Invalidate the tokens and keys of a deleted account."""
+        self.keys.delete_all(email)
         digests = [digest for digest, owner in self._emails.items() if owner == email]
         self._store.run("DELETE FROM tokens WHERE email=?", email)
         for digest in digests:
