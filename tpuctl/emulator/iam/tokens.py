@@ -1,4 +1,7 @@
-"""Access tokens: the cloud's own, and one for each account or user that was issued one."""
+"""Access tokens: the cloud's own, and one for each account or user that was issued one.
+
+Accounts with keys may also sign tokens themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.iam.account_keys import AccountKeys
+from tpuctl.emulator.iam.signed_tokens import SignedToken
+from tpuctl.emulator.machines.servers.metadata_tree import numeric_id
 from tpuctl.emulator.state.errors import ApiError, error_info
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import OWNER
@@ -19,6 +24,7 @@ from tpuctl.local_cloud.defaults import OWNER
 # Kinds in the store: service accounts by name, and deleted ones by unique ID.
 _ACCOUNTS, _DELETED = "account", "account-deleted"
 _ACCOUNT = re.compile(r"[^@]+@([^@.]+)\.iam\.gserviceaccount\.com")
+_DEFAULT = re.compile(r"([0-9]+)-compute@developer\.gserviceaccount\.com")
 
 
 class AccessTokens:
@@ -58,15 +64,25 @@ class AccessTokens:
             return OWNER
         # Looked up by digest, so that timing reveals nothing about the tokens.
         email = self._emails.get(_digest(token))
-        if email is not None and self._is_disabled(email):
+        if email is None and (signed := self._self_signed(token)) is not None:
+            email = signed.claim("iss")
+        if email is not None and self.is_disabled(email):
             raise refusal(True, email)
         return email
+
+    def _self_signed(self, token: str) -> SignedToken | None:
+        """The token if an account signed it for an API."""
+        signed = SignedToken.parse(token)
+        if signed is None or not signed.is_for_an_api:
+            return None
+        return signed if signed.is_signed_by(signed.claim("iss"), self.keys) else None
 
     def scopes(self, token: str) -> frozenset[str]:
         """The scopes that the token is limited to; empty if it is not limited."""
         digest = _digest(token)
         if digest not in self._emails:
-            return frozenset()
+            signed = self._self_signed(token)
+            return frozenset(signed.claim("scope").split()) if signed else frozenset()
         if digest not in self._scopes:
             row = self._store.row("SELECT scopes FROM token_scopes WHERE digest=?", digest)
             self._scopes[digest] = frozenset(row[0].split()) if row else frozenset()
@@ -109,13 +125,27 @@ class AccessTokens:
             del self._emails[digest]
             self._scopes.pop(digest, None)
 
+    def has_account(self, email: str) -> bool:
+        """Whether it is a service account that exists; default ones do in their projects."""
+        if (match := _DEFAULT.fullmatch(email)) is not None:
+            return self._store.get("project-number", match[1]) is not None
+        return self._account(email) is not None
+
+    def identity_claims(
+        self, email: str, audience: str, *, with_email: bool = True
+    ) -> dict[str, Any]:
+        """The claims of an account's identity token."""
+        unique_id = (self._account(email) or {}).get("unique_id") or str(numeric_id(email))
+        claims: dict[str, Any] = {"aud": audience, "azp": unique_id, "sub": unique_id}
+        return claims | ({"email": email, "email_verified": True} if with_email else {})
+
     def _account(self, email: str) -> Mapping[str, Any] | None:
         match = _ACCOUNT.fullmatch(email)
         if match is None:
             return None
         return self._store.get_json(_ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
 
-    def _is_disabled(self, email: str) -> bool:
+    def is_disabled(self, email: str) -> bool:
         """Whether it is a service account that was disabled or deleted."""
         if not _ACCOUNT.fullmatch(email):
             return False
