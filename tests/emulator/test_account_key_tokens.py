@@ -156,8 +156,8 @@ def test_disabled_and_deleted_keys_and_accounts_are_refused(cloud: Any) -> None:
 
     def outcome(key: dict[str, Any]) -> tuple[int, str]:
         """The status of a call with a self-signed token, and the token endpoint's answer."""
-        own = signed(key, sub=robot.email, aud="https://storage.googleapis.com/")
-        status = cloud.request("GET", url, token=own).status_code
+        token = signed(key, sub=robot.email, aud="https://storage.googleapis.com/")
+        status = cloud.request("GET", url, token=token).status_code
         _, answer = exchange(cloud, signed(key, aud=ENDPOINT, scope=CLOUD_PLATFORM))
         return status, answer.get("error_description", "")
 
@@ -185,11 +185,11 @@ def test_clients_sign_their_own_tokens(cloud: Any) -> None:
     rest = tpu_v2.TpuClient(transport="rest", credentials=credentials, client_options=options)
     assert list(cloud.keep(rest).list_nodes(parent=PLACE)) == []
     with_scopes = credentials.with_scopes([CLOUD_PLATFORM])
-    for own, audience in ((credentials, "https://tpu.googleapis.com/"), (with_scopes, None)):
-        own._create_self_signed_jwt(audience)
-        own.refresh(None)
+    for signing, audience in ((credentials, "https://tpu.googleapis.com/"), (with_scopes, None)):
+        signing._create_self_signed_jwt(audience)
+        signing.refresh(None)
         transport = tpu_v2.TpuClient.get_transport_class("grpc")
-        client = tpu_v2.TpuClient(transport=transport(channel=cloud.channel(own.token)))
+        client = tpu_v2.TpuClient(transport=transport(channel=cloud.channel(signing.token)))
         assert list(client.list_nodes(parent=PLACE)) == []
         with pytest.raises(exceptions.PermissionDenied, match=r"tpu\.nodes\.delete"):
             client.delete_node(name=f"{PLACE}/nodes/n")
@@ -198,11 +198,11 @@ def test_clients_sign_their_own_tokens(cloud: Any) -> None:
 def test_self_signed_tokens_are_checked(cloud: Any) -> None:
     robot, key = prepared(cloud, "roles/storage.admin")
     now = int(time.time())
-    own = {"sub": robot.email, "aud": "https://storage.googleapis.com/"}
+    usual = {"sub": robot.email, "aud": "https://storage.googleapis.com/"}
     path = "/storage/v1/b?project=local-project"
 
     def status(**claims: Any) -> int:
-        answer = cloud.request("GET", path, token=signed(key, **{**own, **claims}))
+        answer = cloud.request("GET", path, token=signed(key, **{**usual, **claims}))
         return int(answer.status_code)
 
     assert status() == 200

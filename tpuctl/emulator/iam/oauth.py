@@ -87,8 +87,8 @@ class OAuthEndpoints:
         if kind == "refresh_token":
             return self._refresh(fields.get("refresh_token", ""))
         if kind == _ASSERTION:
-            own = f"{raw.url.origin()}{path}"  # of clients whose key file names this endpoint
-            return await self._exchange(fields.get("assertion", ""), (*_AUDIENCES, own))
+            endpoint = f"{raw.url.origin()}{path}"  # of clients whose key file names it
+            return await self._exchange(fields.get("assertion", ""), (*_AUDIENCES, endpoint))
         return _refusal("unsupported_grant_type", f"Invalid grant_type: {kind}")
 
     def _refresh(self, token: str) -> web.Response:
