@@ -14,7 +14,7 @@ from google.auth.transport.requests import Request
 from google.cloud import tpu_v2
 from google.oauth2 import id_token, service_account
 
-from tests.support.account_keys import Robot, allow_keys
+from tests.support.account_keys import Robot, allow_keys, without_lookups
 from tests.support.locations import PROJECT_NAME, ZONE
 
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
@@ -26,6 +26,7 @@ PLACE = f"{PROJECT_NAME}/locations/{ZONE}"
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    without_lookups(monkeypatch)
 
 
 def prepared(cloud: Any, *roles: str) -> tuple[Robot, dict[str, Any]]:

@@ -18,7 +18,7 @@ import pytest
 import requests
 from google.cloud.storage import _signing
 
-from tests.support.account_keys import Robot, allow_keys
+from tests.support.account_keys import Robot, allow_keys, without_lookups
 from tests.support.callers import Member, grant, revoke
 from tests.support.locations import PROJECT_NAME
 
@@ -71,6 +71,7 @@ async def signer(cloud: Any) -> Signer:
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    without_lookups(monkeypatch)
 
 
 def error(answer: Any) -> dict[str, str]:

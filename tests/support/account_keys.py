@@ -6,6 +6,9 @@ import base64
 import json
 from typing import Any
 
+import google.auth.credentials
+import pytest
+
 from tests.support.callers import Member, grant
 from tests.support.locations import PROJECT, PROJECT_NAME
 
@@ -21,6 +24,16 @@ def allow_keys(cloud: Any, resource: str = PROJECT_NAME) -> None:
     ):
         policy = {"name": f"{resource}/policies/{constraint}", **ALLOWED}
         Member.owner(cloud).send_ok("POST", f"/v2/{resource}/policies", json=policy)
+
+
+def without_lookups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let google-auth not ask Google, in the background, in which regions an account may be used.
+
+    Only its clients of Google's own hosts would reach the local cloud.
+    """
+    kind = google.auth.credentials.CredentialsWithRegionalAccessBoundary
+    name = "_is_regional_access_boundary_lookup_required"
+    monkeypatch.setattr(kind, name, lambda credentials: False)
 
 
 class Robot:

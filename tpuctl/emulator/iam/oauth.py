@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote
 from aiohttp import web
 
 from tpuctl.emulator.iam.signed_tokens import SignedToken
-from tpuctl.emulator.iam.tokens import AccessTokens
+from tpuctl.emulator.iam.tokens import AccessTokens, is_scope
 from tpuctl.emulator.machines.servers.identity_tokens import (
     IdentityKey,
     certificates_for,
@@ -36,9 +36,6 @@ _AUDIENCES = (
     "https://oauth2.googleapis.com/token",
     *(f"https://www.googleapis.com{path}" for path in ("/oauth2/v3/token", "/oauth2/v4/token")),
     "https://accounts.google.com/o/oauth2/token",
-)
-_SCOPE = re.compile(
-    r"https://(?:www\.googleapis\.com/auth|mail\.google\.com)/\S*|openid|email|profile"
 )
 # The public keys of a service account, as its key file and the reference of signJwt name them.
 _ACCOUNT_KEYS = re.compile(
@@ -130,7 +127,7 @@ class OAuthEndpoints:
             signed = await asyncio.to_thread(lambda: IdentityKey(self._home).sign(claims))
             return _json({"id_token": signed})
         scopes = token.claim("scope").split()
-        if not scopes or not all(map(_SCOPE.fullmatch, scopes)):
+        if not scopes or not all(map(is_scope, scopes)):
             text = "Invalid OAuth scope or ID token audience provided."
             return _refusal("invalid_scope", text)
         return _json(_token_answer(self._access.token_for(email, scopes)))

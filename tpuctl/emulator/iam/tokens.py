@@ -24,6 +24,9 @@ from tpuctl.local_cloud.defaults import OWNER
 # Kinds in the store: service accounts by name, and deleted ones by unique ID.
 _ACCOUNTS, _DELETED = "account", "account-deleted"
 _ACCOUNT = re.compile(r"[^@]+@([^@.]+)\.iam\.gserviceaccount\.com")
+_SCOPE = re.compile(
+    r"https://(?:www\.googleapis\.com/auth|mail\.google\.com)/\S*|openid|email|profile"
+)
 _DEFAULT = re.compile(r"([0-9]+)-compute@developer\.gserviceaccount\.com")
 
 
@@ -174,6 +177,11 @@ def refusal(had_credentials: bool, disabled_email: str = "") -> ApiError:
         f"Request is missing required authentication credential. {expected}",
         reason="required",
     )
+
+
+def is_scope(text: str) -> bool:
+    """Whether it has the form of an access scope."""
+    return _SCOPE.fullmatch(text) is not None
 
 
 def _digest(token: str) -> str:
