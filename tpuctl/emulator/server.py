@@ -129,7 +129,7 @@ class Server:
         pages = OAuthEndpoints(access, self.home)
         self._tunnels = Tunnels(self.registry, policy)
         self._http = HttpHandler(
-            *(router, access, storage.handle, self._answer_local, pages, self._tunnels),
+            *(router, access, storage, self._answer_local, pages, self._tunnels),
             self._transcript,
         )
         self.registry.operations.resume()

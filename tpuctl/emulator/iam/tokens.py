@@ -1,4 +1,7 @@
-"""Access tokens: the cloud's own, and one for each account or user that was issued one."""
+"""Access tokens: the cloud's own, and one for each account or user that was issued one.
+
+Accounts with keys may also sign tokens themselves.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tpuctl.emulator.iam.account_keys import AccountKeys
+from tpuctl.emulator.iam.signed_tokens import SignedToken
+from tpuctl.emulator.machines.servers.metadata_tree import numeric_id
 from tpuctl.emulator.state.errors import ApiError, error_info
 from tpuctl.emulator.state.store import Store
 from tpuctl.local_cloud.defaults import OWNER
@@ -18,6 +24,10 @@ from tpuctl.local_cloud.defaults import OWNER
 # Kinds in the store: service accounts by name, and deleted ones by unique ID.
 _ACCOUNTS, _DELETED = "account", "account-deleted"
 _ACCOUNT = re.compile(r"[^@]+@([^@.]+)\.iam\.gserviceaccount\.com")
+_SCOPE = re.compile(
+    r"https://(?:www\.googleapis\.com/auth|mail\.google\.com)/\S*|openid|email|profile"
+)
+_DEFAULT = re.compile(r"([0-9]+)-compute@developer\.gserviceaccount\.com")
 
 
 class AccessTokens:
@@ -25,6 +35,7 @@ class AccessTokens:
 
     def __init__(self, token: str, store: Store) -> None:
         self.token = token
+        self.keys = AccountKeys(store)
         self._store = store
         self._emails: dict[str, str] = dict(store.rows("SELECT digest, email FROM tokens"))
         self._scopes: dict[str, frozenset[str]] = {}  # cache, by digest
@@ -56,15 +67,25 @@ class AccessTokens:
             return OWNER
         # Looked up by digest, so that timing reveals nothing about the tokens.
         email = self._emails.get(_digest(token))
-        if email is not None and self._is_disabled(email):
+        if email is None and (signed := self._self_signed(token)) is not None:
+            email = signed.claim("iss")
+        if email is not None and self.is_disabled(email):
             raise refusal(True, email)
         return email
+
+    def _self_signed(self, token: str) -> SignedToken | None:
+        """The token if an account signed it for an API."""
+        signed = SignedToken.parse(token)
+        if signed is None or not signed.is_for_an_api:
+            return None
+        return signed if signed.is_signed_by(signed.claim("iss"), self.keys) else None
 
     def scopes(self, token: str) -> frozenset[str]:
         """The scopes that the token is limited to; empty if it is not limited."""
         digest = _digest(token)
         if digest not in self._emails:
-            return frozenset()
+            signed = self._self_signed(token)
+            return frozenset(signed.claim("scope").split()) if signed else frozenset()
         if digest not in self._scopes:
             row = self._store.row("SELECT scopes FROM token_scopes WHERE digest=?", digest)
             self._scopes[digest] = frozenset(row[0].split()) if row else frozenset()
@@ -98,7 +119,8 @@ class AccessTokens:
         return token
 
     def revoke(self, email: str) -> None:
-        """Invalidate the tokens of a deleted account."""
+        """Invalidate the tokens and keys of a deleted account."""
+        self.keys.delete_all(email)
         digests = [digest for digest, owner in self._emails.items() if owner == email]
         self._store.run("DELETE FROM tokens WHERE email=?", email)
         for digest in digests:
@@ -106,13 +128,27 @@ class AccessTokens:
             del self._emails[digest]
             self._scopes.pop(digest, None)
 
+    def has_account(self, email: str) -> bool:
+        """Whether it is a service account that exists; default ones do in their projects."""
+        if (match := _DEFAULT.fullmatch(email)) is not None:
+            return self._store.get("project-number", match[1]) is not None
+        return self._account(email) is not None
+
+    def identity_claims(
+        self, email: str, audience: str, *, with_email: bool = True
+    ) -> dict[str, Any]:
+        """The claims of an account's identity token."""
+        unique_id = (self._account(email) or {}).get("unique_id") or str(numeric_id(email))
+        claims: dict[str, Any] = {"aud": audience, "azp": unique_id, "sub": unique_id}
+        return claims | ({"email": email, "email_verified": True} if with_email else {})
+
     def _account(self, email: str) -> Mapping[str, Any] | None:
         match = _ACCOUNT.fullmatch(email)
         if match is None:
             return None
         return self._store.get_json(_ACCOUNTS, f"projects/{match[1]}/serviceAccounts/{email}")
 
-    def _is_disabled(self, email: str) -> bool:
+    def is_disabled(self, email: str) -> bool:
         """Whether it is a service account that was disabled or deleted."""
         if not _ACCOUNT.fullmatch(email):
             return False
@@ -141,6 +177,11 @@ def refusal(had_credentials: bool, disabled_email: str = "") -> ApiError:
         f"Request is missing required authentication credential. {expected}",
         reason="required",
     )
+
+
+def is_scope(text: str) -> bool:
+    """Whether it has the form of an access scope."""
+    return _SCOPE.fullmatch(text) is not None
 
 
 def _digest(token: str) -> str:

@@ -58,10 +58,7 @@ _PACES = {
 API = GoogleApi(
     access=_ACCESS,
     services={"identity": "tpuctl.emulator.iam_admin.service:IdentityService"},
-    documents={
-        "iam.v1": "IAM v1",
-        "iamcredentials.v1": "IAM Service Account Credentials v1",
-    },
+    documents={"iam.v1": "IAM v1"},
     surfaces=(
         Surface(
             "google.iam.admin.v1.IAM",

@@ -1,18 +1,17 @@
-"""IAM Admin v1: service accounts and their policies. User-managed keys are refused."""
+"""IAM Admin v1: service accounts and their policies."""
 
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 import secrets
 import time
 from typing import Any
-from urllib.parse import quote
 
 from google.cloud.iam_admin_v1.types import iam as messages
 
 from tpuctl.emulator.iam.policies import ACCOUNTS
+from tpuctl.emulator.iam_admin.keys import KeyHandlers, violation
 from tpuctl.emulator.iam_admin.roles import RoleHandlers
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, error_detail, invalid, missing
@@ -22,13 +21,12 @@ from tpuctl.emulator.wire.policy_handlers import PolicyHandlers
 from tpuctl.emulator.wire.registry import Caller, Registry
 
 _ACCOUNT_ID = re.compile(r"[a-z](?:[-a-z0-9]{4,28}[a-z0-9])")
-_KEY_LIFETIME_SECONDS = 2 * 366 * 24 * 3600  # IAM's guide: "up to two years and one month"
 _DELETED = "account-deleted"  # kind in the store, by unique ID; never purged
 
 Account = dict[str, Any]
 
 
-class IdentityService(RoleHandlers, PolicyHandlers):
+class IdentityService(RoleHandlers, KeyHandlers, PolicyHandlers):
     """Handlers of google.iam.admin.v1.IAM."""
 
     def __init__(self, registry: Registry) -> None:
@@ -98,7 +96,7 @@ class IdentityService(RoleHandlers, PolicyHandlers):
         return changed
 
     async def delete_service_account(self, request: Any, caller: Caller) -> None:
-        """Policies keep it as `deleted:serviceAccount:EMAIL?uid=ID`.
+        """Policies keep it as `deleted:serviceAccount:EMAIL?uid=ID`; its keys are deleted.
 
         See cloud.google.com/iam/docs/service-accounts-delete-undelete.
         """
@@ -128,38 +126,12 @@ class IdentityService(RoleHandlers, PolicyHandlers):
             self._policies.rename_member(_deleted_member(account), _member(account))
         return messages.UndeleteServiceAccountResponse.pb()(restored_account=_message(account))
 
-    async def list_service_account_keys(self, request: Any, caller: Caller) -> Any:
-        """The Google-managed key; user-managed keys cannot be created."""
-        account = self._get(request.name)
-        user_managed = messages.ListServiceAccountKeysRequest.KeyType.USER_MANAGED
-        if request.key_types and set(request.key_types) == {user_managed}:
-            return messages.ListServiceAccountKeysResponse.pb()()
-        return messages.ListServiceAccountKeysResponse.pb()(keys=[_key(account)])
-
-    async def get_service_account_key(self, request: Any, caller: Caller) -> Any:
-        name, _, key = request.name.rpartition("/keys/")
-        response = _key(self._get(name))
-        if not response.name.endswith(f"/{key}"):
-            raise missing(f"Service account key {key} does not exist.")
-        return response
-
     def _require_creation(self, project: Project) -> None:
         """Wording from docs.cloud.google.com/iam/docs/troubleshoot-org-policies."""
         constraint, resource = "iam.disableServiceAccountCreation", f"projects/{project['id']}"
         if OrgPolicies(self._store).is_enforced(resource, constraint):
             text = "Service account creation is not allowed on this project."
-            raise _violation(text, constraint, f"{resource}/serviceAccounts/?configvalue=")
-
-    async def create_service_account_key(self, request: Any, caller: Caller) -> Any:
-        """Always refused, the default policy of organizations created since May 2024.
-
-        cloud.google.com/resource-manager/docs/secure-by-default-organizations; the wording is from
-        many public issues.
-        """
-        account = self._get(request.name)
-        text = "Key creation is not allowed on this service account."
-        subject = f"{account['name']}?configvalue={quote(account['email'], safe='')}"
-        raise _violation(text, "iam.disableServiceAccountKeyCreation", subject)
+            raise violation(text, constraint, f"{resource}/serviceAccounts/?configvalue=")
 
     async def enable_service_account(self, request: Any, caller: Caller) -> None:
         self._switch(request.name, disabled=False)
@@ -193,28 +165,6 @@ class IdentityService(RoleHandlers, PolicyHandlers):
         account = self._get(name)
         account["disabled"] = disabled
         self._store.put_json(ACCOUNTS, account["name"], account)
-
-
-def _violation(text: str, constraint: str, subject: str) -> ApiError:
-    kind = f"constraints/{constraint}"
-    violation = {"type": kind, "subject": subject, "description": text}
-    details = [error_detail("PreconditionFailure", violations=[violation])]
-    return ApiError("FAILED_PRECONDITION", text, details=details)
-
-
-def _key(account: Account) -> Any:
-    """Created with the account; Google rotates such keys."""
-    digest = hashlib.sha1(account["unique_id"].encode(), usedforsecurity=False).hexdigest()
-    kind = messages.ServiceAccountKey
-    answer = kind.pb()(
-        name=f"{account['name']}/keys/{digest}",
-        key_algorithm=messages.ServiceAccountKeyAlgorithm.KEY_ALG_RSA_2048,
-        key_origin=messages.ServiceAccountKeyOrigin.GOOGLE_PROVIDED,
-        key_type=messages.ListServiceAccountKeysRequest.KeyType.SYSTEM_MANAGED,
-    )
-    answer.valid_after_time.FromSeconds(int(account["visible_at"]))
-    answer.valid_before_time.FromSeconds(int(account["visible_at"]) + _KEY_LIFETIME_SECONDS)
-    return answer
 
 
 def _member(account: Account) -> str:

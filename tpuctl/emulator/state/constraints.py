@@ -32,9 +32,16 @@ CONSTRAINTS: Mapping[str, bool] = {
     "iam.automaticIamGrantsForDefaultServiceAccounts": False,
     "iam.disableServiceAccountCreation": False,
     "iam.disableServiceAccountKeyCreation": False,
+    "iam.disableServiceAccountKeyUpload": False,
     "storage.publicAccessPrevention": False,
     "storage.uniformBucketLevelAccess": False,
 }
+# Enforced in the organization unless a policy says otherwise, as in those created since May 2024:
+# cloud.google.com/resource-manager/docs/secure-by-default-organizations.
+_ENFORCED_BY_DEFAULT = (
+    "iam.disableServiceAccountKeyCreation",
+    "iam.disableServiceAccountKeyUpload",
+)
 _GROUP = re.compile(r"in:([a-z0-9-]+)-locations")
 
 
@@ -60,7 +67,7 @@ class OrgPolicies:
             if not (is_list and policy["inherits"]):
                 break
         else:
-            if constraint in self._settings.get("policies"):
+            if constraint in (*_ENFORCED_BY_DEFAULT, *self._settings.get("policies")):
                 rules.append({"deny_all": True} if is_list else {"enforce": True})
         return [_merge(rules)] if is_list else rules[:1] or [{"enforce": False}]
 

@@ -33,6 +33,7 @@ from tpuctl.emulator.storage.requests.primitives import (
 from tpuctl.emulator.storage.requests.user_project import check_user_project
 from tpuctl.emulator.storage.transfers.download import send_media
 from tpuctl.emulator.storage.transfers.uploads import Uploads
+from tpuctl.emulator.storage.xml_api.signed_urls import is_signed
 from tpuctl.emulator.storage.xml_api.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml_api.xml import Xml
 from tpuctl.emulator.storage.xml_api.xml_buckets import XmlBuckets
@@ -45,6 +46,8 @@ from tpuctl.emulator.wire.routes import NoSuchPath
 Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body
+_UPLOAD_PATH = re.compile(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o/?")
+_JSON_PATH = re.compile(r"/(?:(?:resumable/|upload/|download/|batch/)*storage/v1|b)(?:/|$)")
 _CONFIGS = "notificationConfigs"
 _ETAGS = ("If-Match", "If-None-Match")
 
@@ -144,7 +147,7 @@ class StorageService(Service):
                     request.query[header] = [headers[header]]
         if "userProject" not in request.query and (header := "X-Goog-User-Project") in headers:
             request.query["userProject"] = [headers[header]]  # the parameter overrides it
-        upload = re.fullmatch(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o/?", path)
+        upload = _UPLOAD_PATH.fullmatch(path)
         try:
             if upload is not None:
                 return await self._upload(request, unquote(upload[1]))
@@ -163,6 +166,23 @@ class StorageService(Service):
             if not request.raw.content.is_eof():
                 response.force_close()  # do not read the rest of the body
             return response
+
+    async def handle_anonymous(self, request: Request) -> web.StreamResponse | None:
+        """Answer a request whose URL is its only credential: a signed one, or one of an upload.
+
+        None for any other request.
+        """
+        is_json = bool(_JSON_PATH.match(request.path))
+        target = None if is_json else self._target(request)
+        if target is not None or _UPLOAD_PATH.fullmatch(request.path):
+            object_name = None if target is None else (target[0], unquote(target[1]))
+            session = self._uploads.caller_of(request.param("upload_id"), object_name)
+            if session is not None and request.verb in ("PUT", "POST", "DELETE"):
+                request.email, request.scopes = session
+                return await self.handle(request)
+        if target is None or not is_signed(request.query):
+            return None
+        return await self._xml.handle_signed(request, *target, self._registry.access)
 
     async def _upload(self, request: Request, bucket: str) -> web.StreamResponse:
         names = (bucket, request.param("name"), request.param("userProject"))
@@ -271,7 +291,14 @@ class StorageService(Service):
             return answer
 
     async def _answer_path(self, request: Request) -> web.StreamResponse | None:
-        """Answer `/BUCKET/OBJECT`, at storage's host or, for existing buckets, at any host."""
+        target = self._target(request)
+        return None if target is None else await self._xml.handle(request, *target)
+
+    def _target(self, request: Request) -> tuple[str, str] | None:
+        """The bucket, and the percent-encoded object, of the XML API's `/BUCKET/OBJECT`.
+
+        At storage's host or, for existing buckets, at any host.
+        """
         host = request.host.partition(":")[0]
         path = request.path.removeprefix("/")
         if host.endswith(".storage.googleapis.com"):
@@ -283,7 +310,7 @@ class StorageService(Service):
             is_new = request.verb == "PUT" and bool(bucket) and not rest
             if host != "storage.googleapis.com" and not is_ours and not is_new:
                 return None
-        return await self._xml.handle(request, bucket, rest)
+        return bucket, rest
 
 
 def _reject_upload(call: Call) -> Answer:

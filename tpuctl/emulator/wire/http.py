@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable
 from html import escape
+from typing import Protocol
 from urllib.parse import parse_qs
 
 from aiohttp import web
@@ -30,6 +31,14 @@ log = logging.getLogger(__name__)
 ControlHandler = Callable[[Request], Awaitable[web.StreamResponse]]
 
 
+class StorageHandlers(Protocol):
+    """Cloud Storage, which answers HTTP itself."""
+
+    async def handle(self, request: Request) -> web.StreamResponse | None: ...
+
+    async def handle_anonymous(self, request: Request) -> web.StreamResponse | None: ...
+
+
 class HttpHandler:
     """Answers every HTTP/1.1 request."""
 
@@ -37,7 +46,7 @@ class HttpHandler:
         self,
         router: Router,
         access: AccessTokens,
-        storage: Callable[[Request], Awaitable[web.StreamResponse | None]],
+        storage: StorageHandlers,
         control: ControlHandler,
         pages: OAuthEndpoints,
         tunnels: Tunnels,
@@ -81,6 +90,10 @@ class HttpHandler:
             family = self._router.family(request.path, request.param("alt"))
             if is_storage(request):
                 family = "legacy"
+            if not request.prefix and "Authorization" not in raw.headers:
+                answer = await self._storage.handle_anonymous(request)
+                if answer is not None:
+                    return answer
             self._authenticate(request)
             return await self._answer(request)
         except ApiError as error:
@@ -130,7 +143,7 @@ class HttpHandler:
             return await self._tunnels.answer(request)
         # Before the body is read: that of an object must not be loaded into memory.
         if not _API_PATHS.match(request.path) or self._is_xml_host(request):
-            answer = await self._storage(request)
+            answer = await self._storage.handle(request)
             if answer is not None:
                 return answer
         if request.path.startswith(_COMPUTE_BATCH):

@@ -37,6 +37,11 @@ _HEADER_BY_FIELD = {
     "contentLanguage": "Content-Language",
     "customTime": "X-Goog-Custom-Time",
 }
+# Of the XML API: cloud.google.com/storage/docs/xml-api/reference-headers.
+_HEADER_BY_PARAMETER = {
+    "response-content-disposition": "Content-Disposition",
+    "response-content-type": "Content-Type",
+}
 
 
 def media_headers(stored: StoredObject, *, is_xml: bool = False) -> dict[str, str]:
@@ -80,6 +85,12 @@ async def send_media(
     """
     require_key(stored.body, key_hash(request.raw.headers))
     headers = media_headers(stored, is_xml=is_xml)
+    if is_xml:
+        headers |= {
+            header: request.param(name)
+            for name, header in _HEADER_BY_PARAMETER.items()
+            if request.param(name)
+        }
     if _should_decompress(request.raw.headers, stored):
         return await _send_decompressed(request, stored, file, headers)
     status, first, last = 200, 0, stored.size - 1

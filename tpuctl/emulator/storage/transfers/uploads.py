@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import secrets
@@ -34,6 +35,7 @@ from tpuctl.emulator.wire.http_request import Request
 # `0-*` is everything in the request from that offset on, as sent by the Node client; with `/*` the
 # request's end is the object's.
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")  # not UNSIGNED-PAYLOAD
 _SESSION_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
 _EXPIRY_SECONDS = 3600.0
 
@@ -50,6 +52,8 @@ class Session:
     query: dict[str, list[str]]
     started: float
     encryption: dict[str, Any]
+    email: str = ""  # of the caller who began it: its URL needs no other credentials
+    scopes: str = ""
     result: dict[str, Any] | None = None
 
 
@@ -82,6 +86,9 @@ class Uploads:
             await write_stream(draft, hasher, request.chunks())
             hasher.check(claimed_checksums(request.raw.headers.get("X-Goog-Hash", "")))
             hasher.check({"md5Hash": request.raw.headers.get("Content-MD5")})
+            claimed = request.raw.headers.get("X-Goog-Content-SHA256", "")
+            if _SHA256.fullmatch(claimed):
+                await asyncio.to_thread(_check_sha256, draft, claimed.lower())
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
@@ -143,13 +150,54 @@ class Uploads:
     # Resumable uploads.
 
     async def _begin(self, request: Request, bucket: str) -> web.StreamResponse:
-        self._expire_sessions()
         content = await request.read(MAX_METADATA_BYTES)
         check_fields("objects.insert", content)
         resource = _with_encoding(read_body_json(content), request)
         name = str(request.param("name") or resource.get("name") or "")
         self._objects.check_write(bucket, name, request.query)
         _set_content_type(resource, request.raw.headers.get("X-Upload-Content-Type", ""))
+        query = {key: values[-1] for key, values in request.query.items()}
+        upload_id = self._open_session(request, bucket, name, resource)
+        location = (
+            f"{request.base_url}{request.path}?{urlencode({**query, 'upload_id': upload_id})}"
+        )
+        return web.Response(
+            status=200,
+            headers={
+                "Location": location,
+                "X-GUploader-UploadID": upload_id,
+                "Content-Type": "text/plain; charset=utf-8",
+            },
+        )
+
+    def begin_xml(self, request: Request, bucket: str, name: str) -> web.Response:
+        """The XML API's start of a resumable upload."""
+        self._objects.check_write(bucket, name, request.query)
+        upload_id = self._open_session(request, bucket, name, self.resource_of(request))
+        location = f"{request.base_url}{request.path}?{urlencode({'upload_id': upload_id})}"
+        headers = {"Location": location, "X-GUploader-UploadID": upload_id}
+        return web.Response(status=201, headers=headers, content_type="text/html", charset="UTF-8")
+
+    def caller_of(
+        self, upload_id: str, target: tuple[str, str] | None = None
+    ) -> tuple[str, frozenset[str]] | None:
+        """Email and scopes of the caller who began a session.
+
+        None if there is no such session, or if it is not for the object of the URL: its bucket and
+        name, if the URL names them.
+        """
+        if not upload_id or not self._store.row("SELECT 1 FROM uploads WHERE id=?", upload_id):
+            return None
+        session = self._load(upload_id)
+        if target is not None and target != (session.bucket, session.name):
+            return None
+        return (session.email, frozenset(session.scopes.split())) if session.email else None
+
+    def _open_session(
+        self, request: Request, bucket: str, name: str, resource: dict[str, Any]
+    ) -> str:
+        """The ID of a new session."""
+        self._expire_sessions()
         session = Session(
             id=secrets.token_urlsafe(48),
             bucket=bucket,
@@ -159,30 +207,32 @@ class Uploads:
             query=request.query,
             started=time.time(),
             encryption=self.encryption_of(request, bucket),
+            email=request.email,
+            scopes=" ".join(sorted(request.scopes)),
         )
         session.draft.touch(mode=0o600)
         self._save(session)
         self._hashers[session.id] = Hasher()
-        query = {
-            **{key: values[-1] for key, values in request.query.items()},
-            "upload_id": session.id,
-        }
-        location = f"{request.base_url}{request.path}?{urlencode(query)}"
-        return web.Response(
-            status=200,
-            headers={
-                "Location": location,
-                "X-GUploader-UploadID": session.id,
-                "Content-Type": "text/plain; charset=utf-8",
-            },
-        )
+        return session.id
 
     async def resume(self, request: Request) -> web.StreamResponse:
         """PUT to a session's URL: more data, or a status query."""
+        answer = await self.receive(request)
+        return self._json_response(request, answer) if isinstance(answer, dict) else answer
+
+    async def receive(
+        self, request: Request, bucket: str = "", name: str = ""
+    ) -> web.Response | dict[str, Any]:
+        """Like `resume`, but the resource of a complete object is not a response yet.
+
+        A URL that names the object must be that of the session.
+        """
         session = self._load(request.param("upload_id"))
+        if name and (session.bucket, session.name) != (bucket, name):
+            raise missing("Upload session not found.")
         if session.result is not None:
             await _drain(request)
-            return self._json_response(request, session.result)
+            return session.result
         self._require_idle(session)
         self._busy.add(session.id)
         try:
@@ -190,7 +240,7 @@ class Uploads:
         finally:
             self._busy.discard(session.id)
 
-    async def _append(self, request: Request, session: Session) -> web.StreamResponse:
+    async def _append(self, request: Request, session: Session) -> web.Response | dict[str, Any]:
         header = request.raw.headers.get("Content-Range", "")
         received = session.draft.stat().st_size
         first, total = 0, None
@@ -237,7 +287,7 @@ class Uploads:
                 headers["Range"] = f"bytes=0-{received - 1}"
             return web.Response(status=308, headers=headers)
         claims = claimed_checksums(request.raw.headers.get("X-Goog-Hash", ""))
-        return self._json_response(request, await self._finish(session, claims, request.base_url))
+        return await self._finish(session, claims, request.base_url)
 
     def cancel(self, request: Request) -> web.StreamResponse:
         session = self._load(request.param("upload_id"))
@@ -334,6 +384,14 @@ class Uploads:
             charset="UTF-8",
             headers={"ETag": str(resource["etag"])},
         )
+
+
+def _check_sha256(draft: Path, claimed: str) -> None:
+    with draft.open("rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    if actual != claimed:  # the wording is a guess
+        text = f'Provided SHA256 hash "{claimed}" doesn\'t match calculated SHA256 "{actual}".'
+        raise invalid(text)
 
 
 async def _drain(request: Request) -> None:

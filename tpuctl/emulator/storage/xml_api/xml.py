@@ -6,18 +6,21 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from urllib.parse import unquote
-from xml.sax.saxutils import escape
 
 from aiohttp import web
 
+from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.state.errors import ApiError, unimplemented
+from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects
 from tpuctl.emulator.storage.objects.unsupported import check_headers
 from tpuctl.emulator.storage.requests.primitives import NO_SUCH_BUCKET, NotModified
 from tpuctl.emulator.storage.requests.user_project import XML_CODES
 from tpuctl.emulator.storage.transfers.download import media_headers, send_media
 from tpuctl.emulator.storage.transfers.uploads import Uploads
+from tpuctl.emulator.storage.xml_api.signed_urls import signer_of
 from tpuctl.emulator.storage.xml_api.xml_buckets import XmlBuckets
+from tpuctl.emulator.storage.xml_api.xml_documents import XmlError, error_text
 from tpuctl.emulator.storage.xml_api.xml_uploads import MultipartUploads
 from tpuctl.emulator.wire.http_request import Request
 
@@ -80,6 +83,7 @@ _BUCKETS = {
     "PUT": "buckets.insert",
     "DELETE": "buckets.delete",
 }
+_SESSIONS = {"PUT": "objects.insert", "DELETE": "objects.cancelUpload"}
 _PARTS = {
     "GET": "multipartUploads.listParts",
     "PUT": "multipartUploads.create",
@@ -148,15 +152,20 @@ class Xml:
         except NotModified:
             return web.Response(status=304)
         except ApiError as error:
-            if error.is_page:
-                raise
-            text = _error_document(error)
-            return web.Response(
-                status=error.http,
-                body=b"" if request.verb == "HEAD" else text.encode(),
-                content_type="application/xml",
-                charset="UTF-8",
-            )
+            return _error_response(request, error)
+
+    async def handle_signed(
+        self, request: Request, bucket: str, rest: str, access: AccessTokens
+    ) -> web.StreamResponse:
+        """Like `handle`, on behalf of the account that signed the URL."""
+        try:
+            request.email = signer_of(request, bucket, access)
+        except ApiError as error:
+            response = _error_response(request, error)
+            if not request.raw.content.is_eof():
+                response.force_close()  # do not read the rest of the body
+            return response
+        return await self.handle(request, bucket, rest)
 
     async def _answer(
         self, request: Request, method: str, bucket: str, name: str
@@ -173,11 +182,19 @@ class Xml:
             stored = self._objects.load(request.query, bucket, name)
             with self._objects.files.open(stored.file) as file:
                 return await send_media(request, stored, file, is_xml=True)
+        if method == "objects.insert" and request.verb == "POST":
+            return self._uploads.begin_xml(request, bucket, name)
+        if method == "objects.insert" and request.param("upload_id"):
+            answer = await self._uploads.receive(request, bucket, name)
+            if isinstance(answer, web.Response):
+                return answer
+            generation = {"generation": [str(answer["generation"])]}
+            return _uploaded(self._objects.load(generation, bucket, name))
         if method == "objects.insert":
             stored = await self._uploads.receive_simple(request, bucket, name)
-            headers = media_headers(stored, is_xml=True)
-            of_upload = {name: headers[name] for name in headers if _OF_UPLOAD.match(name)}
-            return web.Response(headers=of_upload, content_type="text/html", charset="UTF-8")
+            return _uploaded(stored)
+        if method == "objects.cancelUpload":
+            return self._uploads.cancel(request)
         self._objects.remove(request.query, bucket, name)
         return web.Response(status=204)
 
@@ -212,6 +229,8 @@ def _method_of(request: Request, bucket: str, name: str) -> str:
     unsupported = f"xml.{request.verb}"
     if not bucket:
         return "buckets.list" if request.verb == "GET" else unsupported
+    if name and "upload_id" in request.query:
+        return _SESSIONS.get(request.verb, unsupported)
     if _UNSUPPORTED & request.query.keys():
         return unsupported
     if "uploads" in request.query:
@@ -220,10 +239,32 @@ def _method_of(request: Request, bucket: str, name: str) -> str:
         return f"multipartUploads.{verb}" if verb else unsupported
     if name and "uploadId" in request.query:
         return _PARTS.get(request.verb, unsupported)
+    is_start = request.raw.headers.get("x-goog-resumable", "").lower() == "start"
+    if name and request.verb == "POST" and is_start:
+        return "objects.insert"
     return (_OBJECTS if name else _BUCKETS).get(request.verb, unsupported)
 
 
+def _uploaded(stored: StoredObject) -> web.Response:
+    headers = media_headers(stored, is_xml=True)
+    of_upload = {name: headers[name] for name in headers if _OF_UPLOAD.match(name)}
+    return web.Response(headers=of_upload, content_type="text/html", charset="UTF-8")
+
+
+def _error_response(request: Request, error: ApiError) -> web.Response:
+    if error.is_page:
+        raise error
+    return web.Response(
+        status=error.http,
+        body=b"" if request.verb == "HEAD" else _error_document(error).encode(),
+        content_type="application/xml",
+        charset="UTF-8",
+    )
+
+
 def _error_document(error: ApiError) -> str:
+    if isinstance(error, XmlError):
+        return error_text(error.code, error.message, error.elements)
     code, text, details = _CODES.get(error.http, "InternalError"), error.message, ""
     is_held = error.reason == "forbidden" and " is under active " in text
     if error.reason in _REASON_CODES:
@@ -242,8 +283,4 @@ def _error_document(error: ApiError) -> str:
         text, details = "The specified key does not exist.", text
     elif code == "AccessDenied":  # google-github-actions/setup-gcloud#49
         text, details = "Access denied.", text
-    details_element = f"<Details>{escape(details)}</Details>" if details else ""
-    return (
-        "<?xml version='1.0' encoding='UTF-8'?><Error>"
-        f"<Code>{code}</Code><Message>{escape(text)}</Message>{details_element}</Error>"
-    )
+    return error_text(code, text, [("Details", details)] if details else ())

@@ -8,12 +8,30 @@ from xml.sax.saxutils import escape
 
 from aiohttp import web
 
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import ApiError, invalid
 
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"  # expected by google-cloud-storage
 
 # Elements in order: a name with a text, or with child elements.
 Elements = Iterable[tuple[str, "str | Elements"]]
+
+
+class XmlError(ApiError):
+    """An error of the XML API alone, with the elements that follow its code and message."""
+
+    def __init__(
+        self, http: int, code: str, message: str, elements: Iterable[tuple[str, str]] = ()
+    ) -> None:
+        status = "PERMISSION_DENIED" if http == 403 else "INVALID_ARGUMENT"
+        super().__init__(status, message, http=http)
+        self.code = code
+        self.elements = tuple(elements)
+
+
+def error_text(code: str, message: str, elements: Iterable[tuple[str, str]] = ()) -> str:
+    """The document of an error."""
+    content = _inner([("Code", code), ("Message", message), *elements])
+    return f"<?xml version='1.0' encoding='UTF-8'?><Error>{content}</Error>"
 
 
 def document(root: str, elements: Elements) -> web.Response:
