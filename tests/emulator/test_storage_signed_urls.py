@@ -140,8 +140,8 @@ def test_resumable_upload_starts_with_a_signed_url(cloud: Any, version: str) -> 
     assert signer.send("GET", location).status_code == 401
     first = signer.send("PUT", location, data=b"x" * 10, headers={"Content-Range": "bytes 0-9/15"})
     assert (first.status_code, first.headers["Range"]) == (308, "bytes=0-9")
-    asked = signer.send("PUT", location, headers={"Content-Range": "bytes */15"})
-    assert (asked.status_code, asked.headers["Range"]) == (308, "bytes=0-9")
+    status = signer.send("PUT", location, headers={"Content-Range": "bytes */15"})
+    assert (status.status_code, status.headers["Range"]) == (308, "bytes=0-9")
     last = signer.send("PUT", location, data=b"y" * 5, headers={"Content-Range": "bytes 10-14/15"})
     assert (last.status_code, last.content) == (200, b"")
     blob = signer.bucket.get_blob("large")
@@ -168,10 +168,10 @@ def test_signed_headers_must_be_sent(signer: Signer, version: str) -> None:
     headers = {"x-goog-meta-k": "some   value"}
     fields = {"method": "PUT", "content_type": "text/plain", "headers": headers}
     url = signer.url("h", version, **fields)
-    sent = {"Content-Type": "text/plain", "x-goog-meta-k": "some value"}
-    assert signer.send("PUT", url, headers=sent, data=b"x").status_code == 200
+    required = {"Content-Type": "text/plain", "x-goog-meta-k": "some value"}
+    assert signer.send("PUT", url, headers=required, data=b"x").status_code == 200
     assert signer.bucket.get_blob("h").metadata == {"k": "some value"}
-    changed = {**sent, "x-goog-meta-k": "another"}
+    changed = {**required, "x-goog-meta-k": "another"}
     answer = signer.send("PUT", url, headers=changed, data=b"y")
     assert code(answer) == (403, "SignatureDoesNotMatch")
     missing = signer.send("PUT", url, headers={"Content-Type": "text/plain"}, data=b"y")

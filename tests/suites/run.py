@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import requests
@@ -31,7 +33,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "suites.md"
 LOCK = ROOT / "requirements" / "clients" / "suites.lock"
 OURS = "the local cloud's own"
-SERVICES = ("compute", "iam", "iamcredentials", "storage")
+SERVICES = ("cloudresourcemanager", "compute", "iam", "iamcredentials", "orgpolicy", "storage")
+ROLES = ("roles/owner", "roles/storage.admin", "roles/iam.serviceAccountTokenCreator")
 HEAD = """# Suites of others
 
 <!-- Written by `make suites`: change tests/suites instead. -->
@@ -52,7 +55,8 @@ class Suite:
     sha256: str
     tests: str
     project: str = "suites-project"
-    account: str = ""
+    account: str = ""  # a service account, which owns the project if the suite runs as it
+    has_key: bool = False
     quick: bool = False  # run in `make soak`, where it must pass in at least so many tests
     at_least: int = 1
     no_programs: Sequence[str] = ()
@@ -109,8 +113,11 @@ def run(suite: Suite, home: Path) -> Outcome:
         variables = environment_of(cloud, suite.project, US_ZONE, home)
         variables["GOOGLE_CLOUD_PROJECT"] = suite.project
         make_project(cloud, *SERVICES, project=suite.project)
+        admin = _Admin(cloud, suite.project)
         if suite.account:
-            _make_account(cloud, suite)
+            email = admin.create_account(suite.account)
+            if suite.has_key:
+                variables["GOOGLE_APPLICATION_CREDENTIALS"] = str(admin.create_key(email, home))
         programs = home / "bin"
         programs.mkdir()
         for name in suite.no_programs:
@@ -140,13 +147,40 @@ def run(suite: Suite, home: Path) -> Outcome:
         server_process.stop(home / "cloud")
 
 
-def _make_account(cloud: server_process.LocalCloud, suite: Suite) -> None:
-    url = f"{cloud.url}/v1/projects/{suite.project}/serviceAccounts"
-    headers = {"Authorization": f"Bearer {cloud.token}"}
-    with requests.Session() as session:
-        session.trust_env = False
-        body = {"accountId": suite.account}
-        session.post(url, json=body, headers=headers, timeout=60).raise_for_status()
+class _Admin:
+    """The owner of a suite's project, by plain requests."""
+
+    def __init__(self, cloud: server_process.LocalCloud, project: str) -> None:
+        self._cloud = cloud
+        self._project = project
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.headers["Authorization"] = f"Bearer {cloud.token}"
+
+    def create_account(self, name: str) -> str:
+        path = f"/v1/projects/{self._project}/serviceAccounts"
+        return str(self._post(path, {"accountId": name})["email"])
+
+    def create_key(self, email: str, folder: Path) -> Path:
+        """The key file of an account, which gets ROLES. Keys must be permitted first."""
+        name = f"projects/{self._project}/policies/iam.disableServiceAccountKeyCreation"
+        path = f"/v2/projects/{self._project}/policies"
+        self._post(path, {"name": name, "spec": {"reset": True}})
+        project = f"/v3/projects/{self._project}"
+        policy = self._post(f"{project}:getIamPolicy", {})
+        for role in ROLES:
+            policy["bindings"].append({"role": role, "members": [f"serviceAccount:{email}"]})
+        self._post(f"{project}:setIamPolicy", {"policy": policy})
+        key = self._post(f"/v1/projects/{self._project}/serviceAccounts/{email}/keys", {})
+        file = folder / "key.json"
+        file.write_bytes(base64.b64decode(key["privateKeyData"]))
+        return file
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        response = self._session.post(self._cloud.url + path, json=body, timeout=60)
+        response.raise_for_status()
+        answer: dict[str, Any] = response.json()
+        return answer
 
 
 def outcome_of(report: Path) -> Outcome:

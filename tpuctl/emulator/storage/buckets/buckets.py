@@ -367,7 +367,7 @@ class Buckets:
         new_policy = call.json()
         if new_policy.get("etag") and new_policy["etag"] != _etag(bucket):
             raise condition_not_met()
-        _check_bindings(bucket, new_policy.get("bindings"))
+        _check_bindings(bucket, new_policy.get("bindings"), new_policy.get("version"))
         changed = _with_change_marks(bucket)
         with self._store.transaction():
             policy = self._policies.set(
@@ -465,7 +465,7 @@ class Buckets:
         }
 
 
-def _check_bindings(bucket: Bucket, bindings: Any) -> None:
+def _check_bindings(bucket: Bucket, bindings: Any, version: Any) -> None:
     """Reject bindings that the bucket's settings forbid; messages as measured by zig-gcp."""
     access = bucket["iamConfiguration"]
     listed = [binding for binding in bindings if isinstance(binding, dict)] if bindings else []
@@ -475,6 +475,9 @@ def _check_bindings(bucket: Bucket, bindings: Any) -> None:
         raise condition_not_met(
             "To set IAM conditions in this bucket, enable uniform bucket-level access."
         )
+    if any(binding.get("condition") for binding in listed) and version != 3:
+        # Of the text, only "at least 3" is known.
+        raise invalid("Policies with conditions need a version of at least 3.")
     members = {str(member) for binding in listed for member in binding.get("members") or ()}
     if access["publicAccessPrevention"] == "enforced" and members & _PUBLIC:
         raise condition_not_met(
