@@ -110,6 +110,11 @@ class Module:
         return Names(self.of_types(*types), self.package)
 
     @cached_property
+    def packages(self) -> frozenset[str]:
+        """The top-level packages of what it imports."""
+        return frozenset(name.partition(".")[0] for name in self.names.imports.values())
+
+    @cached_property
     def nodes(self) -> list[ast.AST]:
         """All nodes of the tree, parents before children, without operators and contexts."""
         return [self.tree, *self.parents]
@@ -243,12 +248,12 @@ class Project:
         """Whether any file imports TensorFlow, or Keras for TensorFlow."""
         packages = ["tensorflow", "tf_keras"]
         packages += ["keras", "keras_hub", "keras_nlp"] * (self.keras_backend == "tensorflow")
-        return any(map(self._imports, packages))
+        return not self.packages.isdisjoint(packages)
 
     @cached_property
     def uses_jax(self) -> bool:
         """Whether any file imports JAX, or Keras for JAX."""
-        return self._imports("jax") or (self.keras_backend == "jax" and self._imports("keras"))
+        return "jax" in self.packages or (self.keras_backend == "jax" and "keras" in self.packages)
 
     @cached_property
     def keras_backend(self) -> str:
@@ -264,19 +269,17 @@ class Project:
     @cached_property
     def uses_torch_xla(self) -> bool:
         """Whether any file imports PyTorch/XLA."""
-        return self._imports("torch_xla")
+        return "torch_xla" in self.packages
 
     @cached_property
     def has_other_driver(self) -> bool:
         """Whether JAX or PyTorch/XLA computes on the TPU, so that TensorFlow only loads data."""
         return (self.uses_jax or self.uses_torch_xla) and not self.uses_name(STRATEGY)
 
-    def _imports(self, package: str) -> bool:
-        return any(
-            name == package or name.startswith(f"{package}.")
-            for module in self
-            for name in module.names.imports.values()
-        )
+    @cached_property
+    def packages(self) -> frozenset[str]:
+        """The top-level packages of what its files import."""
+        return frozenset[str]().union(*(module.packages for module in self))
 
     @cached_property
     def used_names(self) -> frozenset[str]:
@@ -294,7 +297,11 @@ class Project:
 
     def uses_name(self, pattern: re.Pattern[str]) -> bool:
         """Whether a used name matches a pattern as a whole."""
-        return any(pattern.fullmatch(name) for name in self.used_names)
+        key = "uses name", pattern
+        if key not in self.cache:
+            self.cache[key] = any(pattern.fullmatch(name) for name in self.used_names)
+        is_used: bool = self.cache[key]
+        return is_used
 
     @cached_property
     def texts(self) -> frozenset[str]:
@@ -346,7 +353,7 @@ class Project:
         while module_name:
             module = self.modules.get(module_name)
             if module is not None:
-                definition = _definition(module.tree, rest.split("."))
+                definition = _definition(module, rest.split("."))
                 if definition is not None:
                     return module, definition
                 imported = module.names.imports.get(rest.split(".")[0])  # a re-export
@@ -358,8 +365,18 @@ class Project:
         return None
 
 
-def environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]:
+def environment_values(module: Module, name: str) -> list[tuple[str, bool]]:
     """The texts that a file assigns to an environment variable, and whether only by default."""
+    key = "environment values", name
+    if key not in module.cache:
+        module.cache[key] = list(_environment_values(module, name))
+    values: list[tuple[str, bool]] = module.cache[key]
+    return values
+
+
+def _environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]:
+    if "os" not in module.packages:
+        return
     for node in module.of_types(ast.Assign, ast.AugAssign, ast.Call):
         pairs: list[tuple[ast.AST | None, ast.expr]] = []
         method = ""
@@ -558,20 +575,22 @@ def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
         return
 
 
-def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
+def _definition(module: Module, parts: list[str]) -> ast.AST | None:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found: ast.AST | None = module.tree
     for part in parts:
-        bodies = list(_statements(getattr(tree, "body", [])))
-        # The last definition of a name wins.
-        definitions = [
-            statement
-            for statement in bodies
-            if isinstance(statement, kinds) and statement.name == part
-        ]
-        if not definitions:
+        key = "definitions", found
+        if key not in module.cache:  # the last definition of a name wins
+            statements = _statements(getattr(found, "body", []))
+            module.cache[key] = {
+                statement.name: statement
+                for statement in statements
+                if isinstance(statement, kinds)
+            }
+        found = module.cache[key].get(part)
+        if found is None:
             return None
-        tree = definitions[-1]
-    return tree
+    return found
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
