@@ -15,11 +15,11 @@ def uses(project: Project, pattern: re.Pattern[str]) -> bool:
     Options, attributes, keywords, and texts are none.
     """
     for module in project:
-        qualified, methods = _names_used(module)
-        matching = filter(pattern.fullmatch, qualified)
-        if any(name.partition(".")[0] not in project.modules for name in matching):
-            return True
-        if any(map(pattern.fullmatch, methods)):
+        key = "matching names", pattern
+        if key not in module.cache:
+            module.cache[key] = [[*filter(pattern.fullmatch, names)] for names in _names_used(module)]
+        qualified, methods = module.cache[key]
+        if methods or any(name.partition(".")[0] not in project.modules for name in qualified):
             return True
     return False
 
