@@ -17,7 +17,9 @@ def uses(project: Project, pattern: re.Pattern[str]) -> bool:
     for module in project:
         key = "matching names", pattern
         if key not in module.cache:
-            module.cache[key] = [[*filter(pattern.fullmatch, names)] for names in _names_used(module)]
+            module.cache[key] = [
+                [*filter(pattern.fullmatch, names)] for names in _names_used(module)
+            ]
         qualified, methods = module.cache[key]
         if methods or any(name.partition(".")[0] not in project.modules for name in qualified):
             return True

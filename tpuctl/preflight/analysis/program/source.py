@@ -149,6 +149,22 @@ class Module:
             others.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
         return frozenset(qualified), frozenset(others - {""})
 
+    def matches(self, pattern: re.Pattern[str]) -> frozenset[str]:
+        """The packages of the qualified names that match a pattern as a whole or with a part, and
+        "" if another name does; cached.
+        """
+        if pattern not in self.cache:
+            qualified, others = self.used_names
+            tops = {
+                name.partition(".")[0]
+                for name in qualified
+                if any(map(pattern.fullmatch, (name, *name.split("."))))
+            }
+            is_other = any(map(pattern.fullmatch, others))
+            self.cache[pattern] = frozenset(tops | ({""} if is_other else set()))
+        matches: frozenset[str] = self.cache[pattern]
+        return matches
+
     @cached_property
     def texts(self) -> frozenset[str]:
         """The texts in the file's code, without docstrings."""
@@ -297,11 +313,7 @@ class Project:
 
     def uses_name(self, pattern: re.Pattern[str]) -> bool:
         """Whether a used name matches a pattern as a whole."""
-        key = "uses name", pattern
-        if key not in self.cache:
-            self.cache[key] = any(pattern.fullmatch(name) for name in self.used_names)
-        is_used: bool = self.cache[key]
-        return is_used
+        return any(module.matches(pattern) - self.modules.keys() for module in self)
 
     @cached_property
     def texts(self) -> frozenset[str]:
@@ -410,6 +422,8 @@ class ParsedFiles:
         self._modules: dict[tuple[Path, str, str], Module] = {}
         # By folders: the files of each name.
         self._located: dict[tuple[tuple[Path, ...], ...], dict[str, list[tuple[str, Path]]]] = {}
+        # The folders among some that have a package: most imports are of libraries, many times.
+        self._holders: dict[tuple[tuple[Path, ...], str], list[Path]] = {}
 
     def imported(
         self, name: str, roots: tuple[Path, ...], around: tuple[Path, ...]
@@ -418,7 +432,10 @@ class ParsedFiles:
         around only if no root has its top."""
         located = self._located.setdefault((roots, around), {})
         if name not in located:
-            files = list(_files(name, roots))
+            top = name.partition(".")[0]
+            if (roots, top) not in self._holders:
+                self._holders[roots, top] = [root for root in roots if _holds(root, top)]
+            files = list(_files(name, self._holders[roots, top]))
             if around and not files and not _has_top(name, roots):
                 files = list(_files(name, around))
             located[name] = files
@@ -552,9 +569,12 @@ def _own_package(project: Project, script: Path, folders: Sequence[Path]) -> Ite
 def _has_top(name: str, roots: Sequence[Path]) -> bool:
     """Whether a folder or file in one of the roots has the name's first part."""
     top = name.partition(".")[0]
-    return top in sys.stdlib_module_names or any(
-        (root / top).is_dir() or (root / f"{top}.py").is_file() for root in roots
-    )
+    return top in sys.stdlib_module_names or any(_holds(root, top) for root in roots)
+
+
+def _holds(root: Path, top: str) -> bool:
+    """Whether a folder has a module or package of a name."""
+    return (root / f"{top}.py").is_file() or (root / top).is_dir()
 
 
 def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
@@ -563,8 +583,7 @@ def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     for root in roots:
         if not all(parts):
             return
-        top = root / parts[0]
-        if not top.with_name(f"{parts[0]}.py").is_file() and not top.is_dir():
+        if not _holds(root, parts[0]):
             continue
         for count in range(1, len(parts) + 1):
             path = root.joinpath(*parts[:count])
