@@ -21,8 +21,11 @@ def uses(project: Project, pattern: re.Pattern[str]) -> bool:
                 [*filter(pattern.fullmatch, names)] for names in _names_used(module)
             ]
         qualified, methods = module.cache[key]
-        if methods or any(name.partition(".")[0] not in project.modules for name in qualified):
+        if methods:
             return True
+        for name in qualified:
+            if name.partition(".")[0] not in project.modules:
+                return True
     return False
 
 

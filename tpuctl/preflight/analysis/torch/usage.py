@@ -13,6 +13,9 @@ LIGHTNING = r"(?:lightning(?:\.pytorch|\.fabric)?|pytorch_lightning|lightning_fa
 ACCELERATORS = re.compile(rf"accelerate\.(?:accelerator\.)?Accelerator|{LIGHTNING}\.Fabric")
 LIGHTNING_TRAINERS = re.compile(rf"{LIGHTNING}\.Trainer")
 TRAINERS = re.compile(r"(?:transformers|trl)(?:\.trainer\w*)?\.(?!TF)\w*Trainer")
+TRAINING = re.compile(
+    "|".join(names.pattern for names in (ACCELERATORS, LIGHTNING_TRAINERS, TRAINERS))
+)
 # The packages of all these.
 TRAINING_PACKAGES = ("accelerate", "transformers", "trl")
 TRAINING_PACKAGES += ("lightning", "pytorch_lightning", "lightning_fabric")
@@ -21,9 +24,7 @@ DEVICES = re.compile(r"torch_xla\.device|(?:torch_xla\.core\.xla_model\.)?xla_de
 
 def uses_training_library(project: Project) -> bool:
     """Whether a library moves the project's training to the TPU."""
-    return not project.packages.isdisjoint(TRAINING_PACKAGES) and any(
-        uses(project, names) for names in (ACCELERATORS, LIGHTNING_TRAINERS, TRAINERS)
-    )
+    return not project.packages.isdisjoint(TRAINING_PACKAGES) and uses(project, TRAINING)
 
 
 def uses_xla_device(project: Project) -> bool:
