@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tpuctl.preflight import check
-from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.analysis.program.source import Module, ParsedFiles, Project, load
 from tpuctl.preflight.check import check_folder, default_target
 from tpuctl.preflight.findings import Finding, Report, Target
-from tpuctl.preflight.rules import FINDERS
+from tpuctl.preflight.rules import FINDERS, frameworks_of
 
 GUARD = '\nif __name__ == "__main__":\n    main()\n'
 STEP = """\
@@ -89,6 +89,30 @@ def test_a_file_that_several_scripts_import_is_parsed_and_checked_once(
     names = {"model.py", *scripts}
     assert {name: parses[name] for name in names} == dict.fromkeys(names, 1)
     assert projects == [names]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_frameworks_of_scripts_are_read_once_from_their_common_file(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[tuple[type[ast.AST], ...]] = []
+    of_types = Module.of_types
+
+    def recorded(module: Module, *types: type[ast.AST]) -> list[Any]:
+        if module.path.name == "model.py":
+            read.append(types)
+        return of_types(module, *types)
+
+    monkeypatch.setattr(Module, "of_types", recorded)
+    model = tmp_path / "package/model.py"
+    write(tmp_path, {"package/model.py": "import accelerate, keras, os, torch\n"})
+    files = ParsedFiles()
+    for number in range(count):
+        write(tmp_path, {f"train{number}.py": "import package.model\n"})
+        project = load(tmp_path / f"train{number}.py", tmp_path, files=files)
+        assert model in {module.path for module in project}
+        frameworks_of(project, default_target())
+    assert len(read) == len(set(read)) > 0
 
 
 def test_scripts_without_a_common_file_are_checked_apart(

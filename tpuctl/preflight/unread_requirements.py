@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.model.scripts.requirement_files import required
+from tpuctl.model.scripts.requirement_files import parse_toml, required
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.findings import Target, UnreadRequirements
 
@@ -61,7 +61,7 @@ def _installs(project: Project) -> bool:
 
 def _document(root: Path) -> dict[str, object]:
     try:
-        return tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+        return parse_toml((root / "pyproject.toml").read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return {}
 

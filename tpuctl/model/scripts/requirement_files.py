@@ -8,8 +8,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
@@ -249,11 +250,18 @@ def parse_requirement(file: Path, number: int, text: str) -> Iterator[Requiremen
         )
 
 
+@lru_cache(maxsize=8)
+def parse_toml(text: str) -> dict[str, Any]:
+    """A document that is only read, as pyproject.toml is for each script of a folder. Raises
+    TOMLDecodeError."""
+    return tomllib.loads(text)
+
+
 def _dependencies(file: Path, names: Sequence[str]) -> Iterator[Requirement]:
     """The dependencies of a project, with its extras and groups of these names."""
     text = _read(file)
     try:
-        document = tomllib.loads(text)
+        document = parse_toml(text)
     except tomllib.TOMLDecodeError:
         return
     project, groups = document.get("project", {}), document.get("dependency-groups", {})

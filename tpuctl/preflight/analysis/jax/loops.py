@@ -86,9 +86,13 @@ def _loop_calls(project: Project) -> Iterator[LoopCall]:
 def compiled_of(project: Project, module: Module, node: ast.AST) -> Compiled | None:
     """The compiled function that an expression certainly refers to, if it is one.
 
-    Resolves names, `self.step`, and calls of functions that return a compiled function.
+    Resolves names, `self.step`, and calls of functions that return a compiled function. Cached.
     """
-    return _compiled(project, module, node, MAX_DEPTH)
+    key = compiled_of, node
+    if key not in project.cache:
+        project.cache[key] = _compiled(project, module, node, MAX_DEPTH)
+    compiled: Compiled | None = project.cache[key]
+    return compiled
 
 
 def _compiled(project: Project, module: Module, node: ast.AST, depth: int) -> Compiled | None:

@@ -13,7 +13,17 @@ from tpuctl.preflight.analysis.program.syntax import Function
 def calls_of(
     project: Project, module: Module, function: Function
 ) -> tuple[list[tuple[Module, ast.Call]], bool]:
-    """The calls of a project's function, and whether the list is complete."""
+    """The calls of a project's function, and whether the list is complete; cached."""
+    key = calls_of, function
+    if key not in project.cache:
+        project.cache[key] = _calls_of(project, module, function)
+    calls: tuple[list[tuple[Module, ast.Call]], bool] = project.cache[key]
+    return calls
+
+
+def _calls_of(
+    project: Project, module: Module, function: Function
+) -> tuple[list[tuple[Module, ast.Call]], bool]:
     if isinstance(function, ast.Lambda):
         return [], False
     owner = module.parents.get(function)

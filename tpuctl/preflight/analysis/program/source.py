@@ -110,6 +110,11 @@ class Module:
         return Names(self.of_types(*types), self.package)
 
     @cached_property
+    def packages(self) -> frozenset[str]:
+        """The top-level packages of what it imports."""
+        return frozenset(name.partition(".")[0] for name in self.names.imports.values())
+
+    @cached_property
     def nodes(self) -> list[ast.AST]:
         """All nodes of the tree, parents before children, without operators and contexts."""
         return [self.tree, *self.parents]
@@ -143,6 +148,22 @@ class Module:
             others.add(node.id if isinstance(node, ast.Name) and self.names.stars else "")
             others.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
         return frozenset(qualified), frozenset(others - {""})
+
+    def matches(self, pattern: re.Pattern[str]) -> frozenset[str]:
+        """The packages of the qualified names that match a pattern as a whole or with a part, and
+        "" if another name does; cached.
+        """
+        if pattern not in self.cache:
+            qualified, others = self.used_names
+            tops = {
+                name.partition(".")[0]
+                for name in qualified
+                if any(map(pattern.fullmatch, (name, *name.split("."))))
+            }
+            is_other = any(map(pattern.fullmatch, others))
+            self.cache[pattern] = frozenset(tops | ({""} if is_other else set()))
+        matches: frozenset[str] = self.cache[pattern]
+        return matches
 
     @cached_property
     def texts(self) -> frozenset[str]:
@@ -243,12 +264,12 @@ class Project:
         """Whether any file imports TensorFlow, or Keras for TensorFlow."""
         packages = ["tensorflow", "tf_keras"]
         packages += ["keras", "keras_hub", "keras_nlp"] * (self.keras_backend == "tensorflow")
-        return any(map(self._imports, packages))
+        return not self.packages.isdisjoint(packages)
 
     @cached_property
     def uses_jax(self) -> bool:
         """Whether any file imports JAX, or Keras for JAX."""
-        return self._imports("jax") or (self.keras_backend == "jax" and self._imports("keras"))
+        return "jax" in self.packages or (self.keras_backend == "jax" and "keras" in self.packages)
 
     @cached_property
     def keras_backend(self) -> str:
@@ -264,19 +285,17 @@ class Project:
     @cached_property
     def uses_torch_xla(self) -> bool:
         """Whether any file imports PyTorch/XLA."""
-        return self._imports("torch_xla")
+        return "torch_xla" in self.packages
 
     @cached_property
     def has_other_driver(self) -> bool:
         """Whether JAX or PyTorch/XLA computes on the TPU, so that TensorFlow only loads data."""
         return (self.uses_jax or self.uses_torch_xla) and not self.uses_name(STRATEGY)
 
-    def _imports(self, package: str) -> bool:
-        return any(
-            name == package or name.startswith(f"{package}.")
-            for module in self
-            for name in module.names.imports.values()
-        )
+    @cached_property
+    def packages(self) -> frozenset[str]:
+        """The top-level packages of what its files import."""
+        return frozenset[str]().union(*(module.packages for module in self))
 
     @cached_property
     def used_names(self) -> frozenset[str]:
@@ -294,7 +313,7 @@ class Project:
 
     def uses_name(self, pattern: re.Pattern[str]) -> bool:
         """Whether a used name matches a pattern as a whole."""
-        return any(pattern.fullmatch(name) for name in self.used_names)
+        return any(module.matches(pattern) - self.modules.keys() for module in self)
 
     @cached_property
     def texts(self) -> frozenset[str]:
@@ -346,7 +365,7 @@ class Project:
         while module_name:
             module = self.modules.get(module_name)
             if module is not None:
-                definition = _definition(module.tree, rest.split("."))
+                definition = _definition(module, rest.split("."))
                 if definition is not None:
                     return module, definition
                 imported = module.names.imports.get(rest.split(".")[0])  # a re-export
@@ -358,8 +377,18 @@ class Project:
         return None
 
 
-def environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]:
+def environment_values(module: Module, name: str) -> list[tuple[str, bool]]:
     """The texts that a file assigns to an environment variable, and whether only by default."""
+    key = "environment values", name
+    if key not in module.cache:
+        module.cache[key] = list(_environment_values(module, name))
+    values: list[tuple[str, bool]] = module.cache[key]
+    return values
+
+
+def _environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]:
+    if "os" not in module.packages:
+        return
     for node in module.of_types(ast.Assign, ast.AugAssign, ast.Call):
         pairs: list[tuple[ast.AST | None, ast.expr]] = []
         method = ""
@@ -393,6 +422,8 @@ class ParsedFiles:
         self._modules: dict[tuple[Path, str, str], Module] = {}
         # By folders: the files of each name.
         self._located: dict[tuple[tuple[Path, ...], ...], dict[str, list[tuple[str, Path]]]] = {}
+        # The folders among some that have a package: most imports are of libraries, many times.
+        self._holders: dict[tuple[tuple[Path, ...], str], list[Path]] = {}
 
     def imported(
         self, name: str, roots: tuple[Path, ...], around: tuple[Path, ...]
@@ -401,7 +432,10 @@ class ParsedFiles:
         around only if no root has its top."""
         located = self._located.setdefault((roots, around), {})
         if name not in located:
-            files = list(_files(name, roots))
+            top = name.partition(".")[0]
+            if (roots, top) not in self._holders:
+                self._holders[roots, top] = [root for root in roots if _holds(root, top)]
+            files = list(_files(name, self._holders[roots, top]))
             if around and not files and not _has_top(name, roots):
                 files = list(_files(name, around))
             located[name] = files
@@ -535,9 +569,12 @@ def _own_package(project: Project, script: Path, folders: Sequence[Path]) -> Ite
 def _has_top(name: str, roots: Sequence[Path]) -> bool:
     """Whether a folder or file in one of the roots has the name's first part."""
     top = name.partition(".")[0]
-    return top in sys.stdlib_module_names or any(
-        (root / top).is_dir() or (root / f"{top}.py").is_file() for root in roots
-    )
+    return top in sys.stdlib_module_names or any(_holds(root, top) for root in roots)
+
+
+def _holds(root: Path, top: str) -> bool:
+    """Whether a folder has a module or package of a name."""
+    return (root / f"{top}.py").is_file() or (root / top).is_dir()
 
 
 def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
@@ -546,8 +583,7 @@ def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     for root in roots:
         if not all(parts):
             return
-        top = root / parts[0]
-        if not top.with_name(f"{parts[0]}.py").is_file() and not top.is_dir():
+        if not _holds(root, parts[0]):
             continue
         for count in range(1, len(parts) + 1):
             path = root.joinpath(*parts[:count])
@@ -558,20 +594,22 @@ def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
         return
 
 
-def _definition(tree: ast.AST, parts: list[str]) -> ast.AST | None:
+def _definition(module: Module, parts: list[str]) -> ast.AST | None:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    found: ast.AST | None = module.tree
     for part in parts:
-        bodies = list(_statements(getattr(tree, "body", [])))
-        # The last definition of a name wins.
-        definitions = [
-            statement
-            for statement in bodies
-            if isinstance(statement, kinds) and statement.name == part
-        ]
-        if not definitions:
+        key = "definitions", found
+        if key not in module.cache:  # the last definition of a name wins
+            statements = _statements(getattr(found, "body", []))
+            module.cache[key] = {
+                statement.name: statement
+                for statement in statements
+                if isinstance(statement, kinds)
+            }
+        found = module.cache[key].get(part)
+        if found is None:
             return None
-        tree = definitions[-1]
-    return tree
+    return found
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

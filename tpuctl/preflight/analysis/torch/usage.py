@@ -13,12 +13,18 @@ LIGHTNING = r"(?:lightning(?:\.pytorch|\.fabric)?|pytorch_lightning|lightning_fa
 ACCELERATORS = re.compile(rf"accelerate\.(?:accelerator\.)?Accelerator|{LIGHTNING}\.Fabric")
 LIGHTNING_TRAINERS = re.compile(rf"{LIGHTNING}\.Trainer")
 TRAINERS = re.compile(r"(?:transformers|trl)(?:\.trainer\w*)?\.(?!TF)\w*Trainer")
+TRAINING = re.compile(
+    "|".join(names.pattern for names in (ACCELERATORS, LIGHTNING_TRAINERS, TRAINERS))
+)
+# The packages of all these.
+TRAINING_PACKAGES = ("accelerate", "transformers", "trl")
+TRAINING_PACKAGES += ("lightning", "pytorch_lightning", "lightning_fabric")
 DEVICES = re.compile(r"torch_xla\.device|(?:torch_xla\.core\.xla_model\.)?xla_device")
 
 
 def uses_training_library(project: Project) -> bool:
     """Whether a library moves the project's training to the TPU."""
-    return any(uses(project, names) for names in (ACCELERATORS, LIGHTNING_TRAINERS, TRAINERS))
+    return not project.packages.isdisjoint(TRAINING_PACKAGES) and uses(project, TRAINING)
 
 
 def uses_xla_device(project: Project) -> bool:
@@ -30,8 +36,4 @@ def is_torch_on_tpu(project: Project, target: Target) -> bool:
     """Whether a project is to train with PyTorch on a TPU: its imports say so, or its stack."""
     if project.uses_torch_xla or uses_training_library(project):
         return True
-    return target.framework == "torch" and any(
-        name.partition(".")[0] == "torch"
-        for module in project
-        for name in module.names.imports.values()
-    )
+    return target.framework == "torch" and "torch" in project.packages

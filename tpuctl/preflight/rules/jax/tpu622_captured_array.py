@@ -10,7 +10,13 @@ from tpuctl.preflight.analysis.jax.inference import infer_jax
 from tpuctl.preflight.analysis.jax.processes import resolved
 from tpuctl.preflight.analysis.program.control_flow import names_bound_in
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, argument, elements_of, parameters_of
+from tpuctl.preflight.analysis.program.syntax import (
+    FUNCTIONS,
+    Function,
+    argument,
+    elements_of,
+    parameters_of,
+)
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -81,11 +87,20 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 def _is_outside(module: Module, node: ast.Name) -> bool:
     """Whether no function around binds a name: those may be traced, too."""
     return not any(
-        node.id in names_bound_in(function)
-        or node.id in {parameter.arg for parameter in parameters_of(function)}
+        node.id in _bound_by(module, function)
         for function in module.ancestors(node)
         if isinstance(function, FUNCTIONS)
     )
+
+
+def _bound_by(module: Module, function: Function) -> set[str]:
+    """The names that a function binds, cached."""
+    key = _bound_by, function
+    if key not in module.cache:
+        parameters = {parameter.arg for parameter in parameters_of(function)}
+        module.cache[key] = parameters | names_bound_in(function)
+    bound: set[str] = module.cache[key]
+    return bound
 
 
 def _is_large(project: Project, module: Module, node: ast.expr) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tpuctl.model.scripts.lock_files import form_of
-from tpuctl.model.scripts.requirement_files import PROJECT, included_files
+from tpuctl.model.scripts.requirement_files import PROJECT, included_files, parse_toml
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.requirements import metadata_of, requirements_file
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
@@ -86,7 +86,7 @@ def _listed(project: Project, target: Target) -> Iterator[tuple[Path, int, str]]
         listed.append((project.script.path, metadata.dependencies))
     if file is not None and file.name == PROJECT:
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError):
-            document = tomllib.loads(file.read_text("utf-8"))
+            document = parse_toml(file.read_text("utf-8"))
             listed.append((file, document.get("project", {}).get("dependencies", [])))
     for path, requirements in listed:
         lines = path.read_text("utf-8", "replace").split("\n")

@@ -66,18 +66,13 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 changed[loop] = names_bound_in(loop)
             changing = changed[loop]
             arguments = [*node.args, *(key.value for key in node.keywords if key.arg)]
-            numbers = [
-                arg
-                for arg in arguments
-                if _mentions(arg, changing) and host.evaluate(module, arg).is_number
-            ]
-            if not numbers:
-                continue
-            program = program_of(project, module, node.func)
+            differing = [argument for argument in arguments if _mentions(argument, changing)]
+            program = program_of(project, module, node.func) if differing else None
             if program is None or _has_signature(host, module, node.func, program[1]):
                 continue
-            for number in numbers:
-                if _is_typed(program[1], node, number):
+            for number in differing:
+                is_number = host.evaluate(module, number).is_number
+                if not is_number or _is_typed(program[1], node, number):
                     continue
                 message = (
                     f"the number {quoted(module, number)} changes in each iteration, and "
