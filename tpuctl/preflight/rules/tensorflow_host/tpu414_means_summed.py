@@ -62,14 +62,16 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 
 def _mean(host: HostCode, module: Module, node: ast.expr | None) -> str | None:
     """The mean that a replica returns, if a value of all replicas certainly is one."""
-    run, items = node, ()
+    run: ast.expr | None = node
+    items: tuple[int, ...] = ()
     if isinstance(node, ast.Name):
         bindings = host.bindings(module, node)
         if len(bindings) != 1 or bindings[0].is_element or bindings[0].is_updated:
             return None
         run, items = bindings[0].value, bindings[0].items
-    is_run = isinstance(run, ast.Call) and getattr(run.func, "attr", "") in RUNS and run.args
-    definition = function_of(host.project, module, run.args[0]) if is_run else None
+    if not isinstance(run, ast.Call) or getattr(run.func, "attr", "") not in RUNS or not run.args:
+        return None
+    definition = function_of(host.project, module, run.args[0])
     returned = [] if definition is None else [part.value for part in returns_of(definition[1])]
     if definition is None or len(returned) != 1:
         return None
@@ -80,9 +82,9 @@ def _mean(host: HostCode, module: Module, node: ast.expr | None) -> str | None:
         value = value.elts[item]
     if isinstance(value, ast.Name):
         # The mean loss itself is reported with its gradients.
-        if any(getattr(part, "attr", "") == "gradient" for part in own_nodes(definition[1])):
-            if "loss" in value.id:
-                return None
+        attributes = {getattr(part, "attr", "") for part in own_nodes(definition[1])}
+        if "gradient" in attributes and "loss" in value.id:
+            return None
         values = host.assigned_values(where, value)
         value = values[0] if len(values) == 1 else None
     if not isinstance(value, ast.Call) or len(value.args) != 1 or value.keywords:
