@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,12 +11,13 @@ from tpuctl.preflight.analysis.program.callers import calls_of, mentions_of
 from tpuctl.preflight.analysis.program.control_flow import Loop, is_in_branch, loop_around
 from tpuctl.preflight.analysis.program.functions import function_of, library_bases
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import Function
+from tpuctl.preflight.analysis.program.syntax import Function, identifiers_in, words_of
 from tpuctl.preflight.analysis.torch.processes import is_first
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
 MAX_CALLERS = 4  # functions between a statement and the script's top level
 STEP_METHODS = {"training_step", "compute_loss"}  # of Lightning's modules and of trainers
+OPTIMIZER = re.compile(r"opt$|optim")  # words of an optimizer's name
 MODULES = ("torch.nn.Module", "LightningModule", "PreTrainedModel")
 OWNERS = (*MODULES, "Trainer")
 
@@ -108,6 +110,11 @@ def _loss(call: ast.Call) -> str:
     if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "scale" and node.args:
         node = node.args[0]  # scaler.scale(loss)
     return getattr(node, "id", "")
+
+
+def is_optimizer(node: ast.expr) -> bool:
+    """Whether an expression, or a method of it, seems to be an optimizer, by its name."""
+    return any(map(OPTIMIZER.match, words_of(identifiers_in(node))))
 
 
 def step_scopes(project: Project) -> list[tuple[Module, Loop | Function]]:

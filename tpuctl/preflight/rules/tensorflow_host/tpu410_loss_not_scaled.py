@@ -104,9 +104,11 @@ def _mean(
 ) -> Iterator[tuple[Module, ast.Call]]:
     """The call that computes a loss, if it certainly is a mean over a replica's examples."""
     values = host.assigned_values(module, loss) if isinstance(loss, ast.Name) else []
-    if len(values) != 1 or not isinstance(values[0], ast.Call):
+    calls = [value for value in values if isinstance(value, ast.Call)]
+    others = [value for value in values if value not in calls]
+    if len(calls) != 1 or not all(value and _only_adjusts(loss, value) for value in others):
         return
-    call = values[0]
+    call = calls[0]
     definition = function_of(host.project, module, call.func)
     if definition is not None and not _scales(definition[1]):
         returned = [statement.value for statement in returns_of(definition[1])]
@@ -115,3 +117,12 @@ def _mean(
     is_mean = array_function(module.names.of(call.func)) in MEANS
     if is_mean and len(call.args) == 1 and not call.keywords:
         yield module, call
+
+
+def _only_adjusts(loss: ast.expr | None, value: ast.expr) -> bool:
+    """Whether a value adds to a loss, or weights it, and does not divide it by a number of
+    replicas."""
+    parts = list(ast.walk(value))
+    is_divided = any(isinstance(part, (ast.Div, ast.FloorDiv, ast.Call)) for part in parts)
+    name = getattr(loss, "id", "")
+    return not is_divided and any(getattr(part, "id", "") == name for part in parts)

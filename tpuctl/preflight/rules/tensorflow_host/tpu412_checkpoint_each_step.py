@@ -58,11 +58,13 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         for call in module.calls:
             if keras_name(module.names.of(call.func)) == "callbacks.ModelCheckpoint":
-                steps = search.host.number(module, argument(call, -1, "save_freq"))
+                frequency = argument(call, -1, "save_freq")
+                steps = search.host.number(module, frequency)
                 if steps is not None and 0 < steps <= OFTEN:
                     often = "each step" if steps == 1 else f"every {steps} steps"
                     message = f"`ModelCheckpoint` saves a checkpoint after {often}"
-                    yield finding_at(RULE, module, call, message, 'Use save_freq="epoch".')
+                    hint = 'Use save_freq="epoch".'
+                    yield finding_at(RULE, module, frequency or call, message, hint)
 
 
 def _saves(search: Scopes, module: Module, node: ast.Call) -> bool:

@@ -10,7 +10,7 @@ from tpuctl.preflight.analysis.program.library_names import uses
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import argument
 from tpuctl.preflight.analysis.source_findings import finding_at
-from tpuctl.preflight.analysis.torch.loops import training_loops
+from tpuctl.preflight.analysis.torch.loops import TrainingLoop, is_optimizer, training_loops
 from tpuctl.preflight.analysis.torch.usage import uses_training_library, uses_xla_device
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import TORCH_STEP
@@ -47,7 +47,17 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for loop in training_loops(project):
         message = "the loop records its operations, but nothing runs them"
         hint = "Call torch_xla.sync() at the end of each iteration."
-        yield finding_at(RULE, loop.module, loop.loop, message, hint)
+        yield finding_at(RULE, loop.module, _step(loop), message, hint)
+
+
+def _step(loop: TrainingLoop) -> ast.AST:
+    """The optimizer's step, after which the loop is to run what it recorded, or the loop."""
+    steps = [
+        call
+        for call in loop.calls
+        if is_optimizer(call.func) and getattr(call.func, "attr", "") == "step"
+    ]
+    return max(steps, key=lambda call: call.lineno, default=loop.loop)
 
 
 def _is_synced(project: Project) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.program.source import Module, Project
@@ -47,6 +48,7 @@ FUNCTIONS |= {"torch.unique_consecutive"}
 METHODS = {name.removeprefix("torch.") for name in FUNCTIONS}
 MASKS = {"bool", "eq", "ne", "gt", "ge", "lt", "le", "logical_and", "logical_or", "logical_not"}
 MASKS |= {"isnan", "isfinite", "isinf"}
+MASK = re.compile(r"(?:^|_)mask(?:s|ed)?$")  # names of tensors of Booleans
 HINT = "Keep the full size, and give the other elements weight 0."
 
 
@@ -94,6 +96,8 @@ class _Sizes:
             name = module.names.of(node.func) or str(getattr(node.func, "attr", ""))
             return name.removeprefix("torch.") in MASKS
         values = self.host.assigned_values(module, node) if isinstance(node, ast.Name) else []
+        if isinstance(node, ast.Name) and None in (*values, *([] if values else [None])):
+            return bool(MASK.search(node.id))  # a parameter, or a part of a batch
         return bool(values) and all(
             value is not None and not isinstance(value, ast.Name) and self._is_mask(module, value)
             for value in values

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from tpuctl.preflight.analysis.program.functions import function_of
 from tpuctl.preflight.analysis.program.library_names import uses
 from tpuctl.preflight.analysis.program.source import Project
-from tpuctl.preflight.analysis.program.syntax import identifiers_in, words_of
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
-from tpuctl.preflight.analysis.torch.loops import training_loops
+from tpuctl.preflight.analysis.torch.loops import is_optimizer, training_loops
 from tpuctl.preflight.analysis.torch.usage import uses_training_library, uses_xla_device
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -69,7 +68,6 @@ if __name__ == "__main__":
 """,
 )
 
-OPTIMIZER = re.compile(r"opt$|optim")  # words of an optimizer's name
 LAUNCHERS = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 # Whatever exchanges gradients, or shards one model over all chips.
 EXCHANGES = re.compile(
@@ -96,7 +94,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             continue
         for call in loop.calls:
             is_step = isinstance(call.func, ast.Attribute) and call.func.attr == "step"
-            if is_step and any(map(OPTIMIZER.match, words_of(identifiers_in(call.func)))):
+            if is_step and is_optimizer(call.func):
                 message = f"{quoted(loop.module, call)} uses the gradients of this process alone"
                 hint = "Average them: xm.optimizer_step(optimizer)."
                 yield finding_at(RULE, loop.module, call, message, hint)

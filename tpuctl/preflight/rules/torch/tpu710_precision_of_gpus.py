@@ -38,29 +38,35 @@ accelerator = Accelerator(mixed_precision="bf16")
 ARGUMENTS = re.compile(r"(?:transformers|trl)\..*(?:Arguments|Config)")
 LIGHTNING_CLASSES = re.compile(rf"{LIGHTNING}\.(?:Trainer|Fabric)")
 LIGHTNING_PRECISIONS = (16, "16", "16-mixed", 64, "64", "64-true")
+HALF_PRECISION = ("fp16", "fp16_full_eval")
 DTYPES = ("torch.float16", "torch.half", "torch.float64", "torch.double")
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         for call in module.calls:
-            if _is_unsupported(module, call):
-                message = f"{quoted(module, call)} asks for a precision that TPUs do not have"
-                yield finding_at(RULE, module, call, message, "Use bfloat16 (bf16).")
+            cause = _unsupported(module, call)
+            if cause is not None:
+                message = f"{quoted(module, cause)} asks for a precision that TPUs do not have"
+                yield finding_at(RULE, module, cause, message, "Use bfloat16 (bf16).")
 
 
-def _is_unsupported(module: Module, call: ast.Call) -> bool:
+def _unsupported(module: Module, call: ast.Call) -> ast.keyword | ast.Call | None:
+    """The option, or the call, that asks for a precision of GPUs."""
     name = module.names.of(call.func) or ""
+    for keyword in call.keywords:
+        option, value = keyword.arg, getattr(keyword.value, "value", None)
+        if ACCELERATORS.fullmatch(name) and option == "mixed_precision" and value == "fp16":
+            return keyword
+        if ARGUMENTS.fullmatch(name) and option in HALF_PRECISION and value is True:
+            return keyword
+        is_lightning = LIGHTNING_CLASSES.fullmatch(name) and option == "precision"
+        if is_lightning and value in LIGHTNING_PRECISIONS:
+            return keyword
+    return call if _is_unsupported_dtype(module, call, name) else None
 
-    def value_of(keyword: str) -> object:
-        return getattr(argument(call, -1, keyword), "value", None)
 
-    if ACCELERATORS.fullmatch(name) and value_of("mixed_precision") == "fp16":
-        return True
-    if ARGUMENTS.fullmatch(name) and value_of("fp16") is True:
-        return True
-    if LIGHTNING_CLASSES.fullmatch(name) and value_of("precision") in LIGHTNING_PRECISIONS:
-        return True
+def _is_unsupported_dtype(module: Module, call: ast.Call, name: str) -> bool:
     if name == "torch.set_default_dtype":
         return bool(call.args) and module.names.of(call.args[0]) in DTYPES
     if name in ("torch.autocast", "torch.amp.autocast"):
