@@ -132,7 +132,7 @@ def _summed(
     module: Module, nodes: list[ast.AST], sums: list[ast.Call], loss: tuple[Module, Function]
 ) -> Iterator[Finding]:
     """Gradients of a mean that are summed, and never divided."""
-    where, function = loss
+    _, function = loss
     values = [part.value for part in returns_of(function)]
     if isinstance(function, ast.Lambda):
         values = [function.body]
