@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.inference import infer_jax
-from tpuctl.preflight.analysis.jax.processes import resolved
+from tpuctl.preflight.analysis.jax.processes import GENERATORS, resolved
 from tpuctl.preflight.analysis.program.control_flow import names_bound_in
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, argument, elements_of, parameters_of
@@ -61,6 +61,7 @@ LOADING = {"load", "loadtxt", "genfromtxt", "fromfile", "memmap"}
 CREATING = {"zeros", "ones", "full", "empty", "normal", "uniform", "rand", "randn", "random"}
 LIBRARIES = ("numpy", "jax.numpy", "numpy.random", "jax.random")
 LARGE = 1_000_000  # elements
+DATA_SET = 250_000  # elements of what steps take examples of, which is larger for more data
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -72,7 +73,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         module, parent = traced.module, traced.module.parents.get(node)
         if (traced.node, node.id) in reported or getattr(parent, "attr", "") in ("shape", "dtype"):
             continue
-        if _is_outside(module, node) and _is_large(project, module, node):
+        is_data = isinstance(parent, ast.Subscript) and parent.value is node
+        limit = DATA_SET if is_data else LARGE
+        if _is_outside(module, node) and _is_large(project, module, node, limit):
             reported.add((traced.node, node.id))
             message = f"`{node.id}` becomes a constant of the program that XLA compiles"
             yield finding_at(RULE, traced, node, message, "Pass it as an argument.")
@@ -88,7 +91,7 @@ def _is_outside(module: Module, node: ast.Name) -> bool:
     )
 
 
-def _is_large(project: Project, module: Module, node: ast.expr) -> bool:
+def _is_large(project: Project, module: Module, node: ast.expr, limit: int) -> bool:
     """Whether an array was certainly loaded from a file, or has many elements."""
     module, value = resolved(project, module, node)
     while isinstance(value, ast.Subscript) or (
@@ -100,10 +103,14 @@ def _is_large(project: Project, module: Module, node: ast.expr) -> bool:
     if not isinstance(value, ast.Call):
         return False
     library, _, function = (module.names.of(value.func) or "").rpartition(".")
+    if not function and isinstance(value.func, ast.Attribute):
+        where, owner = resolved(project, module, value.func.value)
+        if where.names.called(owner) in GENERATORS:  # such as `rng.normal`
+            library, function = "numpy.random", value.func.attr
     if library not in LIBRARIES:
         return False
     if function in ("asarray", "array") and value.args:
-        return value.args[0] is not node and _is_large(project, module, value.args[0])
+        return value.args[0] is not node and _is_large(project, module, value.args[0], limit)
     if function in LOADING and "random" not in library:
         return True
     if function not in CREATING:
@@ -114,4 +121,4 @@ def _is_large(project: Project, module: Module, node: ast.expr) -> bool:
     sizes = list(value.args) if function in ("rand", "randn") else elements_of(shape)
     host = HostCode.of(project)
     numbers = [host.number(module, size) for size in sizes]
-    return math.prod(number or 0 for number in numbers) >= LARGE
+    return math.prod(number or 0 for number in numbers) >= limit
