@@ -63,7 +63,7 @@ def test_garbage_collection_is_paused(
         ("import json", set()),
         ("from keras import layers", {"tensorflow_steps"}),
         ("import tensorflow", {"tensorflow_steps"}),
-        ("import jax", {"jax", "jax_processes"}),
+        ("import jax", {"jax", "jax_host", "jax_processes"}),
         ("import torch_xla", {"torch"}),
     ],
 )

@@ -24,6 +24,7 @@ Value = TypeVar("Value")
 # Not `tensorflow_host`: a model of another library may be trained with TensorFlow.
 FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "jax": lambda project, target: project.uses_jax,
+    "jax_host": lambda project, target: project.uses_jax,
     "jax_processes": lambda project, target: project.uses_jax,
     "tensorflow_steps": lambda project, target: project.uses_tensorflow,
     "torch": is_torch_on_tpu,

@@ -30,6 +30,7 @@ CONTROL_FLOW = {
     "jax.lax.while_loop": {0: "cond_fun", 1: "body_fun"},
     "jax.lax.fori_loop": {2: "body_fun"},
 }
+GRADIENTS = ("grad", "value_and_grad", "filter_grad", "filter_value_and_grad")
 ARRAYS = ("jax.Array", "jax.numpy.ndarray", "jaxtyping.Array", "chex.Array")
 SHAPED_ARRAYS = ("jaxtyping.Float", "jaxtyping.Int", "jaxtyping.Bool", "jaxtyping.Num")
 
@@ -45,6 +46,7 @@ class Compiled:
     is_method: bool = False  # whether it is called without its first parameter
     is_decorated: bool = False  # and whether positions count that parameter nevertheless
     is_wrapped: bool = False  # by a decorator that may change its arguments
+    is_gradient: bool = False  # of the function, as in `jax.jit(jax.grad(f))`
 
     def keyword(self, name: str) -> ast.expr | None:
         return next((keyword.value for keyword in self.keywords if keyword.arg == name), None)
@@ -115,8 +117,16 @@ def called_compiler(project: Project, module: Module, node: ast.AST) -> Compiled
     if not name or name == PARTIAL:
         return None
     reference = reference_of(project, module, node.args[0])
-    is_bound = isinstance(_innermost(module, node.args[0]), ast.Attribute)
-    return Compiled(name, module, (*keywords, *node.keywords), reference, is_bound)
+    *transforms, innermost = _transformed(module, node.args[0])
+    is_gradient = any((module.names.called(part) or "").endswith(GRADIENTS) for part in transforms)
+    return Compiled(
+        name,
+        module,
+        (*keywords, *node.keywords),
+        reference,
+        is_method=isinstance(innermost, ast.Attribute),
+        is_gradient=is_gradient,
+    )
 
 
 def decorated(module: Module, function: Function) -> Compiled | None:
@@ -155,13 +165,14 @@ def _compiler(module: Module, node: ast.AST) -> tuple[str, tuple[ast.keyword, ..
     return "", ()
 
 
-def _innermost(module: Module, node: ast.expr) -> ast.expr:
-    """The function that transformations are applied to: `self.f` in `jax.vmap(self.f)`."""
+def _transformed(module: Module, node: ast.expr) -> Iterator[ast.expr]:
+    """An expression, and what it transforms: last `self.f` in `jax.vmap(self.f)`."""
+    yield node
     while isinstance(node, ast.Call) and node.args:
         if module.names.of(node.func) not in (*TRANSFORMS, PARTIAL):
             break
         node = node.args[0]
-    return node
+        yield node
 
 
 def find_jax_traced(project: Project) -> dict[ast.AST, Traced]:

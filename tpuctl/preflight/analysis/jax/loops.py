@@ -6,7 +6,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tpuctl.preflight.analysis.jax.compiled_functions import Compiled, called_compiler, decorated
+from tpuctl.preflight.analysis.jax.compiled_functions import (
+    GRADIENTS,
+    Compiled,
+    called_compiler,
+    decorated,
+)
 from tpuctl.preflight.analysis.jax.inference import infer_jax
 from tpuctl.preflight.analysis.program.callers import calls_of
 from tpuctl.preflight.analysis.program.control_flow import Loop, is_in_branch, loop_around
@@ -21,7 +26,6 @@ from tpuctl.preflight.analysis.program.syntax import (
 )
 from tpuctl.preflight.analysis.values.host_code import HostCode
 
-GRADIENTS = ("grad", "value_and_grad", "filter_grad", "filter_value_and_grad")
 MAX_DEPTH = 5  # functions that return a compiled function, one from another
 FEW = 10  # iterations of a loop that are not worth a finding
 
@@ -80,7 +84,8 @@ def _loop_calls(project: Project) -> Iterator[LoopCall]:
             compiled = compiled_of(project, module, call.func)
             if compiled is not None:
                 function = None if compiled.reference is None else compiled.reference.function
-                yield LoopCall(module, loop, call, compiled, function in with_gradients)
+                takes_gradients = compiled.is_gradient or function in with_gradients
+                yield LoopCall(module, loop, call, compiled, takes_gradients)
 
 
 def compiled_of(project: Project, module: Module, node: ast.AST) -> Compiled | None:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from tpuctl.preflight.analysis.jax.compiled_functions import GRADIENTS
 from tpuctl.preflight.analysis.jax.loops import LoopCall, loop_calls
 from tpuctl.preflight.analysis.program.control_flow import is_in_branch, loop_around
 from tpuctl.preflight.analysis.program.source import Module, Project
@@ -61,6 +62,7 @@ LOGGING = ("logging.", "absl.logging.")
 # Whose results are arrays that the step's results are a part of.
 SELECTING = ("jax.numpy.", "flax.jax_utils.unreplicate")
 VALUELESS = {"shape", "dtype", "ndim", "size", "sharding"}
+STEPS = {"jax.lax.scan", "jax.lax.fori_loop", "jax.lax.while_loop"}
 CLOCKS = ("time.", "timeit.")
 
 
@@ -71,8 +73,20 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             (loop_call.module.names.called(part) or "").startswith(CLOCKS)
             for part in ast.walk(loop_call.loop)
         )
-        if loop_call.takes_gradients and assignment is not None:
+        if not loop_call.takes_gradients or assignment is None:
+            continue
+        if not _runs_many_steps(loop_call):
             yield from _waits(loop_call, assignment, is_timed=is_timed)
+
+
+def _runs_many_steps(loop_call: LoopCall) -> bool:
+    """Whether a compiled function loops over steps itself, so that few of its results are read."""
+    reference = loop_call.compiled.reference
+    if reference is None:
+        return False
+    nodes = reference.module.own_nodes(reference.function)
+    names = {reference.module.names.called(node) or "" for node in nodes}
+    return not names.isdisjoint(STEPS) and not any(name.endswith(GRADIENTS) for name in names)
 
 
 def _waits(loop_call: LoopCall, step: ast.Assign, *, is_timed: bool) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.inference import infer_jax
-from tpuctl.preflight.analysis.jax.processes import resolved
+from tpuctl.preflight.analysis.jax.processes import GENERATORS, resolved
 from tpuctl.preflight.analysis.program.control_flow import names_bound_in
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import (
@@ -67,6 +67,7 @@ LOADING = {"load", "loadtxt", "genfromtxt", "fromfile", "memmap"}
 CREATING = {"zeros", "ones", "full", "empty", "normal", "uniform", "rand", "randn", "random"}
 LIBRARIES = ("numpy", "jax.numpy", "numpy.random", "jax.random")
 LARGE = 1_000_000  # elements
+DATA_SET = 250_000  # elements of what steps take examples of, which is larger for more data
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
@@ -78,7 +79,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         module, parent = traced.module, traced.module.parents.get(node)
         if (traced.node, node.id) in reported or getattr(parent, "attr", "") in ("shape", "dtype"):
             continue
-        if _is_outside(module, node) and _is_large(project, module, node):
+        is_data = isinstance(parent, ast.Subscript) and parent.value is node
+        limit = DATA_SET if is_data else LARGE
+        if _is_outside(module, node) and _is_large(project, module, node, limit):
             reported.add((traced.node, node.id))
             message = f"`{node.id}` becomes a constant of the program that XLA compiles"
             yield finding_at(RULE, traced, node, message, "Pass it as an argument.")
@@ -103,7 +106,7 @@ def _bound_by(module: Module, function: Function) -> set[str]:
     return bound
 
 
-def _is_large(project: Project, module: Module, node: ast.expr) -> bool:
+def _is_large(project: Project, module: Module, node: ast.expr, limit: int) -> bool:
     """Whether an array was certainly loaded from a file, or has many elements."""
     module, value = resolved(project, module, node)
     while isinstance(value, ast.Subscript) or (
@@ -115,10 +118,14 @@ def _is_large(project: Project, module: Module, node: ast.expr) -> bool:
     if not isinstance(value, ast.Call):
         return False
     library, _, function = (module.names.of(value.func) or "").rpartition(".")
+    if not function and isinstance(value.func, ast.Attribute):
+        where, owner = resolved(project, module, value.func.value)
+        if where.names.called(owner) in GENERATORS:  # such as `rng.normal`
+            library, function = "numpy.random", value.func.attr
     if library not in LIBRARIES:
         return False
     if function in ("asarray", "array") and value.args:
-        return value.args[0] is not node and _is_large(project, module, value.args[0])
+        return value.args[0] is not node and _is_large(project, module, value.args[0], limit)
     if function in LOADING and "random" not in library:
         return True
     if function not in CREATING:
@@ -129,4 +136,4 @@ def _is_large(project: Project, module: Module, node: ast.expr) -> bool:
     sizes = list(value.args) if function in ("rand", "randn") else elements_of(shape)
     host = HostCode.of(project)
     numbers = [host.number(module, size) for size in sizes]
-    return math.prod(number or 0 for number in numbers) >= LARGE
+    return math.prod(number or 0 for number in numbers) >= limit

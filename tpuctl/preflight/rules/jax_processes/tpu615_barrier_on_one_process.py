@@ -6,9 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.loops import compiled_of
-from tpuctl.preflight.analysis.jax.processes import is_on_one_process, resolved
+from tpuctl.preflight.analysis.jax.processes import (
+    global_sharding,
+    is_on_one_process,
+    resolved,
+)
 from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.program.syntax import argument
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
+from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 IMPORTS = """\
@@ -55,6 +61,7 @@ BARRIERS = {
     "flax.training.checkpoints.save_checkpoint_multiprocess",
 }
 CHECKPOINTERS = ("Checkpointer", "CheckpointManager", "PyTreeCheckpointHandler")
+LOCAL_DATA = "jax.make_array_from_process_local_data"
 METHODS = {"save", "restore", "wait_until_finished"}
 
 
@@ -89,5 +96,26 @@ def _needs_all(project: Project, module: Module, call: ast.Call) -> str | None:
         return None
     # Without a name of an axis, `pmap` exchanges nothing, and one process may run it.
     options = ("axis_name", "in_shardings", "out_shardings")
-    is_global = any(compiled.keyword(name) is not None for name in options)
+    is_global = any(compiled.keyword(name) is not None for name in options) or any(
+        _is_on_all_devices(project, module, value) for value in call.args
+    )
     return "runs on the devices of all processes" if is_global else None
+
+
+def _is_on_all_devices(project: Project, module: Module, node: ast.expr) -> bool:
+    """Whether a name may have an array that is spread over the devices of all processes."""
+    bindings = HostCode.of(project).bindings(module, node) if isinstance(node, ast.Name) else []
+    for call in (binding.value for binding in bindings):
+        if not isinstance(call, ast.Call):
+            continue
+        name = module.names.of(call.func)
+        number = {"jax.device_put": 1, LOCAL_DATA: 0}.get(name or "")
+        if number is not None and global_sharding(
+            project, module, argument(call, number, "device" if number else "sharding")
+        ):
+            return True
+        compiled = compiled_of(project, module, call.func)
+        shardings = None if compiled is None else compiled.keyword("out_shardings")
+        if global_sharding(project, module, shardings):
+            return True
+    return False

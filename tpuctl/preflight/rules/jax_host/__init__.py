@@ -1,0 +1,1 @@
+"""Rules about the host code around the steps of JAX."""
