@@ -70,6 +70,14 @@ def test_same_random_key_is_a_risk() -> None:
     assert "randomness" not in str(assessment_of(first(compiled(8), EIGHT)))
 
 
+def test_copies_that_differ_are_a_risk_at_the_function() -> None:
+    diverged = {"kind": "diverged", "function": "train_step", "where": DEFINITION}
+    assessment = assessment_of(first(compiled(8), EIGHT, diverged))
+    [finding] = [each for each in assessment.problems if each.topic == "replicas"]
+    assert finding.severity == "risk"
+    assert finding.where is not None and finding.where.line == DEFINITION["line"]
+
+
 @pytest.mark.parametrize(
     ("message", "hint"),
     [

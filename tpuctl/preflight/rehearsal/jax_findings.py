@@ -10,6 +10,7 @@ from tpuctl.preflight.rehearsal.findings import Finding
 from tpuctl.preflight.rehearsal.observations import (
     Callback,
     Compiled,
+    Diverged,
     Eager,
     SameKey,
     Where,
@@ -87,6 +88,19 @@ def random_keys(run: Pass) -> Iterator[Finding]:
             "every step is passed the same random key: it draws the same numbers, as for dropout",
             hint="Derive a key for each step:\n    key = jax.random.fold_in(first_key, step)",
             where=None if step is None else step.compilations[0].where,
+        )
+
+
+def copies(run: Pass) -> Iterator[Finding]:
+    """State that should be equal on all devices, but is not."""
+    for diverged in run.of(Diverged):
+        yield Finding(
+            "replicas",
+            "risk",
+            f"{diverged.function} returns other weights on each device, although they should be "
+            "copies: gradients are not combined",
+            hint='Average the gradients: grads = jax.lax.pmean(grads, "AXIS")',
+            where=diverged.where,
         )
 
 

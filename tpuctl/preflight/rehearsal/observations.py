@@ -203,6 +203,14 @@ class SameKey(Observation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Diverged(Observation):
+    """Devices hold different copies of what a step with JAX returns as replicated state."""
+
+    function: str
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Joint(Observation):
     """A process called what all processes of a slice must call, in the same order."""
 
