@@ -4,7 +4,6 @@ own."""
 import functools
 import sys
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np
