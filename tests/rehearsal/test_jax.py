@@ -12,6 +12,7 @@ from tests.rehearsal.conftest import Rehearsed
 from tests.support.locked_environment import locked_python
 from tpuctl.preflight.rehearsal.observations import (
     Compiled,
+    Configured,
     Diverged,
     Ended,
     Fetched,
@@ -80,3 +81,15 @@ def test_copies_of_the_state_that_differ_between_devices_are_seen(
     rehearsed = run(kind, case, script="copies_jax.py", devices=4)
     assert bool(rehearsed.all(Diverged)) is differs, rehearsed.output
     assert rehearsed.only(Ended).reason == "steps", rehearsed.output
+
+
+def test_settings_that_slow_steps_down_are_seen(run: Callable[..., Rehearsed]) -> None:
+    rehearsed = run(script="settings_jax.py")
+    seen = [(each.setting, each.where and each.where.line) for each in rehearsed.all(Configured)]
+    assert seen == [
+        (name, rehearsed.line(f'"{name}", {value}'))
+        for name, value in (
+            *(("jax_platforms", '"cpu"'), ("jax_debug_nans", "True"), ("jax_debug_infs", "True")),
+            *(("jax_enable_x64", "True"), ("jax_disable_jit", "True")),
+        )
+    ], rehearsed.output

@@ -70,6 +70,17 @@ def test_same_random_key_is_a_risk() -> None:
     assert "randomness" not in str(assessment_of(first(compiled(8), EIGHT)))
 
 
+def test_slow_setting_is_a_cost_at_its_line() -> None:
+    configured = {"kind": "configured", "setting": "jax_debug_nans", "where": LOOP}
+    [finding] = [
+        each
+        for each in assessment_of(first(compiled(8), EIGHT, configured)).problems
+        if each.topic == "settings"
+    ]
+    assert (finding.severity, finding.message.split(":")[0]) == ("cost", "jax_debug_nans")
+    assert finding.where is not None and finding.where.line == LOOP["line"]
+
+
 def test_copies_that_differ_are_a_risk_at_the_function() -> None:
     diverged = {"kind": "diverged", "function": "train_step", "where": DEFINITION}
     assessment = assessment_of(first(compiled(8), EIGHT, diverged))

@@ -203,6 +203,14 @@ class SameKey(Observation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Configured(Observation):
+    """The script gave a setting of JAX a value that slows every step down."""
+
+    setting: str  # such as jax_debug_nans
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Diverged(Observation):
     """Devices hold different copies of what a step with JAX returns as replicated state."""
 

@@ -44,6 +44,15 @@ OF_ALL_PROCESSES = (
     *("sync_global_devices", "broadcast_one_to_all", "process_allgather", "assert_equal"),
     *("host_local_array_to_global_array", "global_array_to_host_local_array"),
 )
+# Settings that slow every step down, with the value that does.
+SLOW_SETTINGS = {
+    "jax_debug_nans": True,
+    "jax_debug_infs": True,
+    "jax_disable_jit": True,
+    "jax_enable_x64": True,
+    "jax_platforms": "cpu",
+    "jax_platform_name": "cpu",
+}
 MAX_CHANGES = 6  # of arguments, in an explanation
 MIN_CALLS = 3  # with the same random key, to conclude that all have it
 COMPARED_CALL = 3  # after which the copies of the results are compared between devices
@@ -146,6 +155,7 @@ class JaxFunctions:
             attempt(f"jax.{name}", self._watch_compiler, name)
         for name in GRADIENTS:
             attempt(f"jax.{name}", self._watch_gradient, name)
+        attempt("settings", self._watch_settings)
         attempt("compilations", self._watch_compilations)
         attempt("reads of values", self._watch_reads)
         attempt("callbacks", self.watch_callbacks, jax)
@@ -414,6 +424,19 @@ class JaxFunctions:
         self.eager.trains = True
         self._end_step(self.eager, None, result)
         return result
+
+    def _watch_settings(self) -> None:
+        config, rehearsal = self.jax.config, self.rehearsal
+        original = config.update
+
+        @functools.wraps(original)
+        def update(name: str, value: Any) -> None:
+            call_script(original, name, value)
+            if rehearsal.is_observed and name in SLOW_SETTINGS and value == SLOW_SETTINGS[name]:
+                where = rehearsal.user_lines.current()
+                rehearsal.writer.write("configured", setting=name, where=where)
+
+        config.update = update
 
     def _watch_compilations(self) -> None:
         monitoring = importlib.import_module("jax.monitoring")
