@@ -16,6 +16,7 @@ from tpuctl.preflight.rehearsal.observations import (
     Diverged,
     Ended,
     Fetched,
+    Postponed,
     SameKey,
 )
 
@@ -93,3 +94,10 @@ def test_settings_that_slow_steps_down_are_seen(run: Callable[..., Rehearsed]) -
             *(("jax_enable_x64", "True"), ("jax_disable_jit", "True")),
         )
     ], rehearsed.output
+
+
+def test_save_that_is_not_due_is_seen(run: Callable[..., Rehearsed]) -> None:
+    rehearsed = run(script="manager_jax.py")
+    [postponed] = rehearsed.all(Postponed)
+    assert postponed.where is not None, rehearsed.output
+    assert postponed.where.line == rehearsed.line("manager.save")

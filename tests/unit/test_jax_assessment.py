@@ -81,6 +81,13 @@ def test_slow_setting_is_a_cost_at_its_line() -> None:
     assert finding.where is not None and finding.where.line == LOOP["line"]
 
 
+def test_save_that_is_not_due_is_no_risk() -> None:
+    assessment = assessment_of(first(compiled(8), EIGHT, {"kind": "postponed", "where": LOOP}))
+    assert finding_of(assessment, "checkpoint").severity == "unknown"
+    never = assessment_of(first(compiled(8), EIGHT))
+    assert finding_of(never, "checkpoint").severity == "risk"
+
+
 def test_copies_that_differ_are_a_risk_at_the_function() -> None:
     diverged = {"kind": "diverged", "function": "train_step", "where": DEFINITION}
     assessment = assessment_of(first(compiled(8), EIGHT, diverged))

@@ -159,6 +159,13 @@ class Checkpoint(Observation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Postponed(Observation):
+    """Orbax's manager did not save at a step: its interval is longer."""
+
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Planned(Observation):
     """The length of the full run, as passed to fit; None if unknown."""
 
