@@ -83,7 +83,11 @@ class JaxFunction:
     """Stands in for a compiled function; everything but calls is passed on to it."""
 
     def __init__(
-        self, functions: JaxFunctions, compiled: Any, options: Mapping[str, Any], is_pmap: bool
+        self,
+        functions: JaxFunctions,
+        compiled: Any,
+        options: Mapping[str, Any],
+        is_pmap: bool = False,
     ) -> None:
         functools.update_wrapper(self, compiled)
         self._functions, self._compiled, self._options = functions, compiled, options
