@@ -70,6 +70,32 @@ def test_same_random_key_is_a_risk() -> None:
     assert "randomness" not in str(assessment_of(first(compiled(8), EIGHT)))
 
 
+def test_slow_setting_is_a_cost_at_its_line() -> None:
+    configured = {"kind": "configured", "setting": "jax_debug_nans", "where": LOOP}
+    [finding] = [
+        each
+        for each in assessment_of(first(compiled(8), EIGHT, configured)).problems
+        if each.topic == "settings"
+    ]
+    assert (finding.severity, finding.message.split(":")[0]) == ("cost", "jax_debug_nans")
+    assert finding.where is not None and finding.where.line == LOOP["line"]
+
+
+def test_save_that_is_not_due_is_no_risk() -> None:
+    assessment = assessment_of(first(compiled(8), EIGHT, {"kind": "postponed", "where": LOOP}))
+    assert finding_of(assessment, "checkpoint").severity == "unknown"
+    never = assessment_of(first(compiled(8), EIGHT))
+    assert finding_of(never, "checkpoint").severity == "risk"
+
+
+def test_copies_that_differ_are_a_risk_at_the_function() -> None:
+    diverged = {"kind": "diverged", "function": "train_step", "where": DEFINITION}
+    assessment = assessment_of(first(compiled(8), EIGHT, diverged))
+    [finding] = [each for each in assessment.problems if each.topic == "replicas"]
+    assert finding.severity == "risk"
+    assert finding.where is not None and finding.where.line == DEFINITION["line"]
+
+
 @pytest.mark.parametrize(
     ("message", "hint"),
     [

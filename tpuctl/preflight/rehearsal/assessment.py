@@ -72,6 +72,8 @@ def _jax_findings(
     yield from jax_findings.callbacks(first)
     yield from jax_findings.constants(first)
     yield from jax_findings.random_keys(first)
+    yield from jax_findings.copies(first)
+    yield from jax_findings.settings(first)
     if first.training_step is not None or first.losses:
         yield training_findings.loss(first, second)
         yield from training_findings.checkpoints(first, second, target)

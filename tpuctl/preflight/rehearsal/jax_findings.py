@@ -10,6 +10,8 @@ from tpuctl.preflight.rehearsal.findings import Finding
 from tpuctl.preflight.rehearsal.observations import (
     Callback,
     Compiled,
+    Configured,
+    Diverged,
     Eager,
     SameKey,
     Where,
@@ -22,6 +24,15 @@ MAX_LINES = 3  # of the script, each with a finding
 FIRST_STEPS = 2  # in which operations are compiled for the first time
 MIN_OPERATIONS = 3  # compiled at one line after that
 MIN_CONSTANT_BYTES = 16 << 20
+PLATFORM = "the script runs on the CPU: the TPU is idle"
+SETTINGS = {
+    "jax_debug_nans": "the host checks the results of every step, and the TPU waits",
+    "jax_debug_infs": "the host checks the results of every step, and the TPU waits",
+    "jax_disable_jit": "nothing is compiled: operations run one at a time",
+    "jax_enable_x64": "numbers have 64 bits by default, which TPUs emulate in software",
+    "jax_platforms": PLATFORM,
+    "jax_platform_name": PLATFORM,
+}
 SHARD_HINT = (
     "Shard the batch over all devices:\n"
     '    mesh = jax.make_mesh((jax.device_count(),), ("data",))\n'
@@ -87,6 +98,27 @@ def random_keys(run: Pass) -> Iterator[Finding]:
             "every step is passed the same random key: it draws the same numbers, as for dropout",
             hint="Derive a key for each step:\n    key = jax.random.fold_in(first_key, step)",
             where=None if step is None else step.compilations[0].where,
+        )
+
+
+def settings(run: Pass) -> Iterator[Finding]:
+    """Settings of JAX that slow every step down."""
+    for configured in run.of(Configured):
+        message = f"{configured.setting}: {SETTINGS[configured.setting]}"
+        hint = "Set it only to debug."
+        yield Finding("settings", "cost", message, hint=hint, where=configured.where)
+
+
+def copies(run: Pass) -> Iterator[Finding]:
+    """State that should be equal on all devices, but is not."""
+    for diverged in run.of(Diverged):
+        yield Finding(
+            "replicas",
+            "risk",
+            f"{diverged.function} returns other weights on each device, although they should be "
+            "copies: gradients are not combined",
+            hint='Average the gradients: grads = jax.lax.pmean(grads, "AXIS")',
+            where=diverged.where,
         )
 
 

@@ -159,6 +159,13 @@ class Checkpoint(Observation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Postponed(Observation):
+    """Orbax's manager did not save at a step: its interval is longer."""
+
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Planned(Observation):
     """The length of the full run, as passed to fit; None if unknown."""
 
@@ -200,6 +207,22 @@ class Distributed(Observation):
 @dataclass(frozen=True, kw_only=True)
 class SameKey(Observation):
     """All steps of a script with JAX drew random numbers by the same key alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configured(Observation):
+    """The script gave a setting of JAX a value that slows every step down."""
+
+    setting: str  # such as jax_debug_nans
+    where: Where | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diverged(Observation):
+    """Devices hold different copies of what a step with JAX returns as replicated state."""
+
+    function: str
+    where: Where | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

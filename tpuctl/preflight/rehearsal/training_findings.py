@@ -11,7 +11,7 @@ from tpuctl.preflight.rehearsal.estimate import (
     Estimate,
 )
 from tpuctl.preflight.rehearsal.findings import Finding, Target
-from tpuctl.preflight.rehearsal.observations import Checkpoint, NonFinite, Wrote
+from tpuctl.preflight.rehearsal.observations import Checkpoint, NonFinite, Postponed, Wrote
 from tpuctl.preflight.rehearsal.passes import Pass
 from tpuctl.units import approximate, cost_range, counted, dollars, time_range
 
@@ -132,6 +132,12 @@ def checkpoints(first: Pass, second: Pass | None, target: Target) -> Iterator[Fi
         listed = ", ".join(outputs[:MAX_FILES]) + (", …" if len(outputs) > MAX_FILES else "")
         message = f"wrote {listed}; whether it resumes from there was not observed"
         yield Finding("checkpoint", "unknown", message)
+        return
+    postponed = first.of(Postponed)
+    if not saved and postponed:
+        message = f"none due in {len(first.steps)} steps: saving and resuming were not tested"
+        hint = "Rehearse more steps than the manager's interval, with --steps."
+        yield Finding("checkpoint", "unknown", message, hint=hint, where=postponed[0].where)
         return
     if not saved:
         files = [write.path for write in first.of(Wrote) if not _is_in_bucket(write.path)]

@@ -26,6 +26,7 @@ from .call_signature import (
     loss_of,
     parameter_names,
 )
+from .device_copies import DeviceCopies
 from .traced_program import TracedProgram
 
 COMPILED = ("jit", "pmap")
@@ -43,8 +44,18 @@ OF_ALL_PROCESSES = (
     *("sync_global_devices", "broadcast_one_to_all", "process_allgather", "assert_equal"),
     *("host_local_array_to_global_array", "global_array_to_host_local_array"),
 )
+# Settings that slow every step down, with the value that does.
+SLOW_SETTINGS = {
+    "jax_debug_nans": True,
+    "jax_debug_infs": True,
+    "jax_disable_jit": True,
+    "jax_enable_x64": True,
+    "jax_platforms": "cpu",
+    "jax_platform_name": "cpu",
+}
 MAX_CHANGES = 6  # of arguments, in an explanation
 MIN_CALLS = 3  # with the same random key, to conclude that all have it
+COMPARED_CALL = 3  # after which the copies of the results are compared between devices
 CALLS_PER_STEP = 10  # after so many times the steps, a script without gradients is stopped
 
 
@@ -59,6 +70,7 @@ class FunctionState:
         self.capture: Callable[[], Any] | None = None  # lowers its last call
         self.draws_by_key_alone = False
         self.keys: set[bytes] = set()  # random keys that it was passed
+        self.copies: DeviceCopies | None = None
 
     @property
     def has_same_key(self) -> bool:
@@ -70,9 +82,16 @@ class FunctionState:
 class JaxFunction:
     """Stands in for a compiled function; everything but calls is passed on to it."""
 
-    def __init__(self, functions: JaxFunctions, compiled: Any, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        functions: JaxFunctions,
+        compiled: Any,
+        options: Mapping[str, Any],
+        is_pmap: bool = False,
+    ) -> None:
         functools.update_wrapper(self, compiled)
         self._functions, self._compiled, self._options = functions, compiled, options
+        self.is_pmap = is_pmap
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._functions.call(self, self._compiled, arguments, keywords)
@@ -140,6 +159,7 @@ class JaxFunctions:
             attempt(f"jax.{name}", self._watch_compiler, name)
         for name in GRADIENTS:
             attempt(f"jax.{name}", self._watch_gradient, name)
+        attempt("settings", self._watch_settings)
         attempt("compilations", self._watch_compilations)
         attempt("reads of values", self._watch_reads)
         attempt("callbacks", self.watch_callbacks, jax)
@@ -220,6 +240,23 @@ class JaxFunctions:
     def _key_data(self, key: Any) -> Any:
         return key if str(key.dtype) == "uint32" else self.jax.random.key_data(key)
 
+    def _copies(self, call: Any, is_pmap: bool) -> DeviceCopies:
+        self.is_reading = True
+        try:
+            return DeviceCopies(self.jax, self._numpy, call, is_pmap)
+        finally:
+            self.is_reading = False
+
+    def _compare_copies(self, state: FunctionState, compiled: Any, result: Any) -> None:
+        self.is_reading = True
+        try:
+            if state.copies is not None and state.copies.have_diverged(result):
+                lines = self.rehearsal.user_lines
+                where = lines.definition(compiled) or lines.current()
+                self.rehearsal.writer.write("diverged", function=_name(compiled), where=where)
+        finally:
+            self.is_reading = False
+
     def leaves(self, value: Any) -> list[Any]:
         return list(self.jax.tree_util.tree_leaves(value))
 
@@ -233,8 +270,10 @@ class JaxFunctions:
             attempt("capturing the training step", self._capture, state, function, call)
         signature = attempt("arguments", CallSignature, self.jax, compiled, arguments, keywords)
         keys = attempt("random keys", self._keys, (arguments, keywords))
+        if not state.calls:
+            state.copies = attempt("copies", self._copies, (arguments, keywords), function.is_pmap)
         if rehearsal.settings.processes > 1 and self._spans_processes((arguments, keywords)):
-            name = str(getattr(compiled, "__name__", "?"))
+            name = _name(compiled)
             rehearsal.writer.write("joint", function=name, where=rehearsal.user_lines.current())
         steps, before = rehearsal.steps, rehearsal.gradient_count
         self.compilations = []
@@ -255,6 +294,8 @@ class JaxFunctions:
             if self.compilations and hasattr(compiled, "trace"):
                 program = attempt("the program", TracedProgram, compiled, arguments, keywords)
             attempt("a call", self._after_call, state, compiled, signature, result, program)
+        if state.trains and state.calls + 1 == COMPARED_CALL:
+            attempt("copies", self._compare_copies, state, compiled, result)
         self._end_step(state, signature, result)
         return result
 
@@ -274,7 +315,7 @@ class JaxFunctions:
         signature.find_state(self.jax, result)
         changes = state.signatures[-1].changes(signature) if state.signatures else []
         state.signatures.append(signature)
-        name = str(getattr(compiled, "__name__", "?"))
+        name = _name(compiled)
         program = self.dumps.program_of(name) if self.dumps is not None else {}
         lines = self.rehearsal.user_lines
         inputs = signature.inputs
@@ -346,10 +387,10 @@ class JaxFunctions:
         def compile_function(*arguments: Any, **keywords: Any) -> Any:
             compiled = call_script(original, *arguments, **keywords)
             if hasattr(compiled, "lower"):
-                return JaxFunction(self, compiled, keywords)
+                return JaxFunction(self, compiled, keywords, name == "pmap")
 
             def decorate(function: Any) -> Any:  # without a function, `jax.jit` is a decorator
-                return JaxFunction(self, call_script(compiled, function), keywords)
+                return JaxFunction(self, call_script(compiled, function), keywords, name == "pmap")
 
             return decorate
 
@@ -387,6 +428,19 @@ class JaxFunctions:
         self.eager.trains = True
         self._end_step(self.eager, None, result)
         return result
+
+    def _watch_settings(self) -> None:
+        config, rehearsal = self.jax.config, self.rehearsal
+        original = config.update
+
+        @functools.wraps(original)
+        def update(name: str, value: Any) -> None:
+            call_script(original, name, value)
+            if rehearsal.is_observed and name in SLOW_SETTINGS and value == SLOW_SETTINGS[name]:
+                where = rehearsal.user_lines.current()
+                rehearsal.writer.write("configured", setting=name, where=where)
+
+        config.update = update
 
     def _watch_compilations(self) -> None:
         monitoring = importlib.import_module("jax.monitoring")
@@ -473,6 +527,10 @@ class JaxFunctions:
             self.depth -= 1
         if self.rehearsal.gradient_count > before or state.trains:
             state.capture()
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "__name__", "?"))
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -101,7 +101,9 @@ def _watch_manager(
         where = rehearsal.user_lines.current()
         with _nested(rehearsal):
             result = call_script(original, manager, *arguments, **keywords)
-        if result is not False:
+        if result is False:
+            rehearsal.writer.write("postponed", where=where)
+        else:
             step = arguments[0] if arguments else keywords.get("step")
             path = os.path.join(str(manager.directory), "" if step is None else str(step))
             rehearsal.writer.attempt("a checkpoint", _record, rehearsal, action, path, None, where)
