@@ -53,8 +53,10 @@ PROCESSES = "TPU613"
 ENDLESS = ("TPU615",)
 # What these say shows only where a program starts the processes itself.
 STARTING = ("TPU617", "TPU618", "TPU621")
+# About time, files and options of a whole run, which the observer of one step does not have.
+READ = tuple(f"TPU{number}" for number in range(624, 637))
 PROCESS_ERRORS = {"AssertionError", "ValueError"}
-CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS, *STARTING})
+CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS, *STARTING, *READ})
 
 
 def observed(code: str) -> list[Observation]:

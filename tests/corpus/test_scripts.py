@@ -21,7 +21,11 @@ SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 VM = Target(kind="vm", tensorflow="2.18.0", replicas=8)
 # Real risks and costs by script: code and line.
 RISKS: dict[str, list[str]] = {}
-COSTS = {"jax_classifier.py": ["TPU610:76", "TPU609:79"]}
+COSTS = {
+    "evaluation_loop.py": ["TPU411:82"],
+    "jax_classifier.py": ["TPU610:76", "TPU609:79"],
+    "mirrored_gpus.py": ["TPU413:17"],
+}
 # Scripts that other libraries run, which the environment does not have.
 SOME = 3  # of the other scripts are run
 OTHERS = {"jax_classifier.py", "keras_on_jax.py", "keras_on_torch.py", "pytorch_images.py"}

@@ -86,8 +86,8 @@ def test_copies_of_the_state_that_differ_between_devices_are_seen(
 
 def test_settings_that_slow_steps_down_are_seen(run: Callable[..., Rehearsed]) -> None:
     rehearsed = run(script="settings_jax.py")
-    seen = [(each.setting, each.where and each.where.line) for each in rehearsed.all(Configured)]
-    assert seen == [
+    settings = rehearsed.all(Configured)
+    assert [(each.setting, each.where and each.where.line) for each in settings] == [
         (name, rehearsed.line(f'"{name}", {value}'))
         for name, value in (
             *(("jax_platforms", '"cpu"'), ("jax_debug_nans", "True"), ("jax_debug_infs", "True")),

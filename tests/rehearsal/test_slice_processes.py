@@ -15,9 +15,9 @@ from tests.support.locked_environment import locked_python
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import read
 from tpuctl.preflight.rehearsal.passes import Pass
-from tpuctl.preflight.rehearsal.process_findings import processes
 from tpuctl.preflight.rehearsal.script_process import Command, last_lines
 from tpuctl.preflight.rehearsal.slice_processes import SliceProcess, run_together
+from tpuctl.preflight.rehearsal.topics.process_findings import processes
 from tpuctl.simulated_tpu.jax_devices import unused_address
 
 pytestmark = pytest.mark.timeout(900)  # may create the environment

@@ -10,7 +10,7 @@ from tests.unit.test_rehearsal_assessment import failed, steps
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import parse
 from tpuctl.preflight.rehearsal.passes import Pass
-from tpuctl.preflight.rehearsal.process_findings import processes
+from tpuctl.preflight.rehearsal.topics.process_findings import processes
 
 SLICE = Target("v5litepod-16", "v5e", 16, 16, 16 << 30, workers=4)
 DEVICES = 8

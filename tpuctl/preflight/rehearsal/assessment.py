@@ -6,7 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tpuctl.preflight.rehearsal import (
+from tpuctl.preflight.rehearsal.estimate import Chips, Estimate, estimate
+from tpuctl.preflight.rehearsal.findings import Assessment, Finding, Target
+from tpuctl.preflight.rehearsal.observations import Eager
+from tpuctl.preflight.rehearsal.passes import Pass
+from tpuctl.preflight.rehearsal.topics import (
     compile_findings,
     device_findings,
     exit_findings,
@@ -15,11 +19,7 @@ from tpuctl.preflight.rehearsal import (
     torch_findings,
     training_findings,
 )
-from tpuctl.preflight.rehearsal.estimate import Chips, Estimate, estimate
-from tpuctl.preflight.rehearsal.findings import Assessment, Finding, Target
-from tpuctl.preflight.rehearsal.observations import Eager
-from tpuctl.preflight.rehearsal.passes import Pass
-from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
+from tpuctl.preflight.rehearsal.topics.varying_shapes import varying_dimensions
 
 
 def assess(

@@ -596,20 +596,20 @@ def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
 
 def _definition(module: Module, parts: list[str]) -> ast.AST | None:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    found: ast.AST | None = module.tree
+    definition: ast.AST | None = module.tree
     for part in parts:
-        key = "definitions", found
+        key = "definitions", definition
         if key not in module.cache:  # the last definition of a name wins
-            statements = _statements(getattr(found, "body", []))
+            statements = _statements(getattr(definition, "body", []))
             module.cache[key] = {
                 statement.name: statement
                 for statement in statements
                 if isinstance(statement, kinds)
             }
-        found = module.cache[key].get(part)
-        if found is None:
+        definition = module.cache[key].get(part)
+        if definition is None:
             return None
-    return found
+    return definition
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -17,8 +17,10 @@ TRAINING = re.compile(
     "|".join(names.pattern for names in (ACCELERATORS, LIGHTNING_TRAINERS, TRAINERS))
 )
 # The packages of all these.
-TRAINING_PACKAGES = ("accelerate", "transformers", "trl")
-TRAINING_PACKAGES += ("lightning", "pytorch_lightning", "lightning_fabric")
+TRAINING_PACKAGES = (
+    *("accelerate", "transformers", "trl"),
+    *("lightning", "pytorch_lightning", "lightning_fabric"),
+)
 DEVICES = re.compile(r"torch_xla\.device|(?:torch_xla\.core\.xla_model\.)?xla_device")
 
 

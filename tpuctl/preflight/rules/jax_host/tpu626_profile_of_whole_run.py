@@ -18,11 +18,13 @@ from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 STEP = """\
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 
-@jax.jit
+@partial(jax.jit, donate_argnums=0)
 def step(weights):
     return weights - 0.1 * jax.grad(lambda weights: jnp.mean(weights**2))(weights)
 

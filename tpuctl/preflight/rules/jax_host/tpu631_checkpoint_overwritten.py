@@ -34,7 +34,7 @@ weights = jnp.ones(8)
 if os.path.exists("state.pkl"):
     with open("state.pkl", "rb") as file:
         weights = pickle.load(file)
-step = jax.jit(jax.grad(lambda weights: jnp.mean(weights**2)))
+step = jax.jit(jax.grad(lambda weights: jnp.mean(weights**2)), donate_argnums=0)
 for number in range(1000):
     weights = step(weights)
     if number % 100 == 0:
@@ -52,7 +52,7 @@ weights = jnp.ones(8)
 if os.path.exists("state.pkl"):
     with open("state.pkl", "rb") as file:
         weights = pickle.load(file)
-step = jax.jit(jax.grad(lambda weights: jnp.mean(weights**2)))
+step = jax.jit(jax.grad(lambda weights: jnp.mean(weights**2)), donate_argnums=0)
 for number in range(1000):
     weights = step(weights)
     if number % 100 == 0:

@@ -38,7 +38,8 @@ RULE = Rule(
         "running average needs only one copy."
     ),
     bad=STEP + "    history.append(weights)\n",
-    good=STEP
+    good="from functools import partial\n\n"
+    + STEP.replace("@jax.jit", "@partial(jax.jit, donate_argnums=0)")
     + """\
     if number % 100 == 0:
         history.append(jax.device_get(weights))

@@ -63,8 +63,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             function = module.enclosing_function(node)
             if function is None or function in inference.contexts:
                 continue
-            own = module.own_nodes(function)
-            yields = any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in own)
+            nodes = module.own_nodes(function)
+            yields = any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in nodes)
             example = node.generators[0].target
             if not yields or not isinstance(example, ast.Name):
                 continue

@@ -91,6 +91,6 @@ def _hashes_text(project: Project, module: Module, node: ast.AST) -> bool:
         return False
     value = node.args[0]
     text = value.value if isinstance(value, ast.Constant) else None
-    named = dotted(value) or ""
+    name = dotted(value) or ""
     is_text = isinstance(value, ast.JoinedStr) or isinstance(text, str)
-    return is_text or named.rpartition(".")[2] in TEXTS
+    return is_text or name.rpartition(".")[2] in TEXTS

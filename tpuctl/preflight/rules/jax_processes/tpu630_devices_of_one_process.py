@@ -14,6 +14,8 @@ from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 SCRIPT = """\
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 jax.distributed.initialize()
 
 
-@jax.jit
+@partial(jax.jit, donate_argnums=0)
 def step(weights):
     return weights - 0.1 * jax.grad(lambda weights: jnp.mean(weights**2))(weights)
 

@@ -27,7 +27,7 @@ RULE = Rule(
     code="TPU718",
     name="number-of-processes",
     severity=Severity.error,
-    summary="PyTorch/XLA is told how many processes to start",
+    summary="Number of processes that PyTorch/XLA refuses to start",
     rationale=(
         "`xmp.spawn` starts a process for each chip of the machine. `nprocs` may be 1, or is left "
         'out: other numbers raise "Unsupported nprocs".'

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from tpuctl.preflight.rehearsal import device_findings
-from tpuctl.preflight.rehearsal.compile_findings import describe, varying_shape_hints
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import (
     Compiled,
@@ -19,7 +17,9 @@ from tpuctl.preflight.rehearsal.observations import (
     Where,
 )
 from tpuctl.preflight.rehearsal.passes import Pass
-from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
+from tpuctl.preflight.rehearsal.topics import device_findings
+from tpuctl.preflight.rehearsal.topics.compile_findings import describe, varying_shape_hints
+from tpuctl.preflight.rehearsal.topics.varying_shapes import varying_dimensions
 from tpuctl.units import counted
 
 MAX_OPERATIONS = 5  # each with a finding

@@ -1,4 +1,4 @@
-"""TPU628 gradients-not-reduced."""
+"""TPU628 gradients-not-averaged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def step(weights, x):
 
 RULE = Rule(
     code="TPU628",
-    name="gradients-not-reduced",
+    name="gradients-not-averaged",
     severity=Severity.risk,
     summary="Parallel step averages its loss over the devices, but not its gradients",
     rationale=(
@@ -79,14 +79,18 @@ def _of_step(project: Project, module: Module, step: Function) -> Iterator[Findi
     for assignment in nodes:
         if not isinstance(assignment, ast.Assign) or not isinstance(assignment.value, ast.Call):
             continue
-        taken = assignment.value
+        gradient_call = assignment.value
         names = {name for name in names_bound_in(assignment) if "grad" in name.lower()}
-        is_gradient = (module.names.called(taken.func) or "").endswith(GRADIENTS)
-        if not is_gradient or len(names) != 1 or not isinstance(taken.func, ast.Call):
+        is_gradient = (module.names.called(gradient_call.func) or "").endswith(GRADIENTS)
+        if not is_gradient or len(names) != 1 or not isinstance(gradient_call.func, ast.Call):
             continue
         readers = [node for node in nodes if _reads(node, names)]
         sums = [call for call in reduced if call in readers]
-        loss = function_of(project, module, taken.func.args[0]) if taken.func.args else None
+        loss = (
+            function_of(project, module, gradient_call.func.args[0])
+            if gradient_call.func.args
+            else None
+        )
         if loss is None or _exchanges(project, *loss):
             continue
         if sums:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tpuctl.preflight.rehearsal.exit_findings import message_lines, shorten
 from tpuctl.preflight.rehearsal.findings import Finding, Severity, Target
 from tpuctl.preflight.rehearsal.observations import Compiled, Eager, Refused, Shape
 from tpuctl.preflight.rehearsal.passes import Function, Pass
-from tpuctl.preflight.rehearsal.varying_shapes import Variation, padding_for, varying_dimensions
+from tpuctl.preflight.rehearsal.topics.exit_findings import message_lines, shorten
+from tpuctl.preflight.rehearsal.topics.varying_shapes import (
+    Variation,
+    padding_for,
+    varying_dimensions,
+)
 from tpuctl.units import binary_size
 
 GIB = 1 << 30

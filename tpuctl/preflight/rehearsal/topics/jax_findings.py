@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from tpuctl.preflight.rehearsal.compile_findings import describe, varying_shape_hints
 from tpuctl.preflight.rehearsal.findings import Finding
 from tpuctl.preflight.rehearsal.observations import (
     Callback,
@@ -17,7 +16,8 @@ from tpuctl.preflight.rehearsal.observations import (
     Where,
 )
 from tpuctl.preflight.rehearsal.passes import Function, Pass
-from tpuctl.preflight.rehearsal.varying_shapes import varying_dimensions
+from tpuctl.preflight.rehearsal.topics.compile_findings import describe, varying_shape_hints
+from tpuctl.preflight.rehearsal.topics.varying_shapes import varying_dimensions
 from tpuctl.units import binary_size
 
 MAX_LINES = 3  # of the script, each with a finding

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import zip_longest
 
-from tpuctl.preflight.rehearsal.exit_findings import failure
 from tpuctl.preflight.rehearsal.findings import Finding, Target
 from tpuctl.preflight.rehearsal.observations import Joint, Waiting, Where
 from tpuctl.preflight.rehearsal.passes import Pass
+from tpuctl.preflight.rehearsal.topics.exit_findings import failure
 
 TOPIC = "processes"
 Call = tuple[str, Where | None]

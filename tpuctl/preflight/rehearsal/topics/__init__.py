@@ -1,0 +1,1 @@
+"""Findings of a rehearsal by what they are about, from what was observed."""
