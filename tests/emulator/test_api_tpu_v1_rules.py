@@ -42,6 +42,10 @@ PLACE = {
 }
 
 
+# Of Google's description and gcloud, but not of the Python client yet.
+NEWER = {"disable_service_account_key", "enable_service_account_key"}
+
+
 @pytest.mark.parametrize("service", REST_RULES)
 def test_every_client_method_has_http_rule(service: str) -> None:
     package, name = CLIENTS[service]
@@ -52,7 +56,7 @@ def test_every_client_method_has_http_rule(service: str) -> None:
         if isinstance(member, property) and not attribute.startswith("_")
     } - {"operations_client", "host", "kind"}
     expected = {method for method in methods if not WITHOUT.search(method)}
-    assert set(REST_RULES[service]) == expected
+    assert set(REST_RULES[service]) - NEWER == expected
 
 
 def gcloud_methods(file: str) -> list[tuple[str, str, str]]:
