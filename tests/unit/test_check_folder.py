@@ -188,3 +188,13 @@ def test_suppressed_findings_of_a_shared_file_count_once(tmp_path: Path) -> None
     write(tmp_path, files)
     report = checked(tmp_path)
     assert (report.findings, report.suppressed) == ((), 1)
+
+
+@pytest.mark.parametrize("guard", ["", 'if __name__ == "__main__":\n    '])
+def test_what_only_a_script_runs_does_not_run_when_it_is_imported(
+    tmp_path: Path, guard: str
+) -> None:
+    train = f"import jax\nimport helper\n\njax.distributed.initialize()\n{GUARD}"
+    write(tmp_path, {"train.py": train, "helper.py": f"import jax\n\n{guard}jax.devices()\n"})
+    codes = [finding.code for finding in checked(tmp_path).findings]
+    assert ("TPU617" in codes) == (not guard)

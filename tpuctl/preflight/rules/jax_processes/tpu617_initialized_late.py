@@ -6,7 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.program.callers import calls_of
-from tpuctl.preflight.analysis.program.control_flow import is_in_branch, statements_before
+from tpuctl.preflight.analysis.program.control_flow import (
+    is_in_branch,
+    is_main_guard,
+    statements_before,
+)
 from tpuctl.preflight.analysis.program.functions import function_of
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.program.syntax import NESTED, parts_of
@@ -114,7 +118,8 @@ def _starting(
 def _imported(project: Project, module: Module) -> Iterator[tuple[Module, ast.Call]]:
     """What starts JAX while the imports run of a script that uses a module."""
     for script, modules in project.programs.items():
-        for other in modules if module in modules else ():
-            if other is not script:
-                for statement in other.tree.body:
+        imported = [other for other in modules if other is not script]
+        for other in imported if module in modules else ():
+            for statement in other.tree.body:
+                if not is_main_guard(statement):
                     yield from _starting(project, other, statement, 0)
