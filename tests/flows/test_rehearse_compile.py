@@ -134,6 +134,17 @@ def test_unsupported_operations_are_reported_together_with_lines(tmp_path: Path)
     }
 
 
+def test_soft_placement_runs_on_the_host_what_the_compiler_lacks(tmp_path: Path) -> None:
+    text = LOOP.replace(
+        "@tf.function\n", "tf.config.set_soft_device_placement(True)\n\n\n@tf.function\n"
+    )
+    refusal = rehearse(tmp_path, text, "--type", "v3-8")["data"]["refusal"]
+    assert refusal["origin"] == "tpuctl"
+    assert "soft placement runs it on the host" in refusal["message"]
+    # Prints are left out of the program, as TensorFlow does it.
+    assert [obstacle["operation"] for obstacle in refusal["obstacles"]] == ["EagerPyFunc"]
+
+
 def test_transformers_fit_compiles(tmp_path: Path) -> None:
     answer = rehearse(tmp_path, TRANSFORMERS, "--type", "v3-8", "--batch", "64")
     assert answer["exit_code"] == 0, answer

@@ -44,9 +44,17 @@ class Lowered:
 
 
 def lower(
-    function: Callable[..., Any], arguments: Any, keywords: dict[str, Any], lines: UserLines
+    function: Callable[..., Any],
+    arguments: Any,
+    keywords: dict[str, Any],
+    lines: UserLines,
+    *,
+    is_soft: bool = False,
 ) -> Lowered:
-    """Lower the function that a replica runs; tensors are TensorSpecs. Raises LoweringFailed."""
+    """Lower the function that a replica runs; tensors are TensorSpecs. Raises LoweringFailed.
+
+    With `is_soft`, soft placement runs what a TPU does not support on its host.
+    """
     concrete = trace(function, arguments, keywords, lines)
     values = PureFunction(concrete)
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in values.inputs]
@@ -56,7 +64,7 @@ def lower(
         program = ir(stage="hlo_serialized", platform_name=PLATFORM)
         text = ir(stage="hlo", platform_name=PLATFORM)
     except Exception as error:
-        raise _refusal(error, concrete.graph, lines) from error
+        raise _refusal(error, concrete.graph, lines, is_soft=is_soft) from error
     return Lowered(
         program=program,
         results=values.results,
@@ -102,12 +110,15 @@ def _last_paragraph(error: Exception) -> str:
     return lines if lines.startswith(kind) else f"{kind}: {lines}"
 
 
-def _refusal(error: Exception, graph: Any, lines: UserLines) -> LoweringFailed:
+def _refusal(error: Exception, graph: Any, lines: UserLines, *, is_soft: bool) -> LoweringFailed:
     unsupported = unsupported_operations(graph, DEVICE, lines)
     if unsupported:
         names = sorted({str(item["operation"]) for item in unsupported})
         message = f"A TPU has no operation {', '.join(names)}"
-        return LoweringFailed(message, "compiler", unsupported[0]["where"], unsupported)
+        if is_soft:
+            message += ": soft placement runs it on the host, outside of the program"
+        origin = "tpuctl" if is_soft else "compiler"
+        return LoweringFailed(message, origin, unsupported[0]["where"], unsupported)
     if isinstance(error, ImpureOperation):
         operation = error.operation
         where = lines.of_operation(operation)

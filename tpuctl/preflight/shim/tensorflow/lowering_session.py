@@ -24,19 +24,23 @@ def lower_step(
     *,
     where: Where | None = None,
     batched: Sequence[bool] | None = None,
+    is_soft: bool = False,
 ) -> NoReturn:
     """Lower `function`, which one replica runs, for the host, then exit the process.
 
     Arguments are those of one replica: tensors, their specs, or other values, which are constants.
     `batched` says which tensors have the batch as their first dimension: by default those with the
-    same first dimension as the first tensor that is not a scalar.
+    same first dimension as the first tensor that is not a scalar. `is_soft` says that TensorFlow
+    may run operations on a TPU's host.
     """
     settings = load(os.environ["TPUCTL_REHEARSAL"])
     lines = UserLines(settings.root)
 
     def capture() -> Step:
         flat = list(arguments), dict(keywords or {})
-        return Step(function, *flat, batched, replicas=replicas, where=where, lines=lines)
+        step = Step(function, *flat, batched, replicas=replicas, where=where, lines=lines)
+        step.is_soft = is_soft
+        return step
 
     serve(settings, capture)
 
@@ -65,6 +69,7 @@ class Step:
             batched or (bool(tensor.shape.rank) and tensor.shape[0] == first for tensor in tensors)
         )
         self.tensors = tensors
+        self.is_soft = False
         self.looped: str | None = None  # the argument that may have the batch, in a loop
         unknown = [str(tensor.shape) for tensor in tensors if not _is_known(tensor.shape)]
         if unknown:
@@ -98,7 +103,7 @@ class Step:
         }
 
     def lower(self, batch: int | None, folder: Path) -> dict[str, Any]:
-        lowered = lower(self.function, *self.with_batch(batch), self.lines)
+        lowered = lower(self.function, *self.with_batch(batch), self.lines, is_soft=self.is_soft)
         program = folder / f"{batch}.hlo"
         program.write_bytes(lowered.program)
         details = {name: value for name, value in vars(lowered).items() if name != "program"}

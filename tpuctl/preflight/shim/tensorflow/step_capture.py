@@ -24,7 +24,8 @@ def capture_step(
     def lower_step() -> None:
         session = importlib.import_module(f"{__package__}.lowering_session")
         with rehearsal.tensorflow.init_scope():
-            session.lower_step(function, arguments, keywords, replicas)
+            is_soft = rehearsal.is_placed_softly
+            session.lower_step(function, arguments, keywords, replicas, is_soft=is_soft)
 
     writer.attempt("capturing the training step", lower_step)
     rehearsal.script_exit.exit_now()
