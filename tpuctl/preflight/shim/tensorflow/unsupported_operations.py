@@ -19,11 +19,21 @@ STRUCTURAL = ("Placeholder", "_Arg", "_Retval", "NoOp")
 def unsupported_operations(graph: Any, device: str, lines: UserLines) -> list[dict[str, Any]]:
     """The operations of a graph, and of those that it calls, that XLA's device does not have.
 
-    The device is XLA's name of it, such as XLA_TPU_JIT. Each operation is listed once for a line.
+    The device is XLA's name of it, such as XLA_TPU_JIT. Each operation is listed once for a line;
+    its gradient, which has the line that takes gradients, is none of its own.
     """
-    operations = _unsupported(graph, lines, _registry(device), None)
-    items = [{"operation": operation.type, "where": where} for operation, where in operations]
+    operations = list(_unsupported(graph, lines, _registry(device), None))
+    types = {operation.type for operation, _ in operations if not _is_gradient(operation)}
+    items = [
+        {"operation": operation.type, "where": where}
+        for operation, where in operations
+        if not _is_gradient(operation) or operation.type not in types
+    ]
     return list({repr(item): item for item in items}.values())
+
+
+def _is_gradient(operation: Any) -> bool:
+    return str(operation.name).startswith(("gradient_tape/", "gradients/"))
 
 
 def _registry(device: str) -> Registry:
