@@ -24,8 +24,9 @@ def test_planted_mistakes_are_found_and_nothing_else(script: dict[str, Any]) -> 
     lines = {finding.line for finding in findings}
     mistakes = script.get("mistakes", [])
     places = {mistake["line"]: {mistake["line"] + step for step in NEAR} for mistake in mistakes}
-    found = [line for line, place in places.items() if place & lines]
-    assert found == [mistake["line"] for mistake in mistakes if not mistake.get("missed")]
+    assert [line for line, place in places.items() if place & lines] == [
+        mistake["line"] for mistake in mistakes if not mistake.get("missed")
+    ]
     others = [
         f"{finding.code}:{finding.line}"
         for finding in findings

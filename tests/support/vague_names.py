@@ -30,7 +30,7 @@ BRITISH = re.compile(
 )
 FOLDERS = ("tpuctl", "tests", "templates", "docs")
 DATA = re.compile(
-    r"tests/(corpus/(expressions|labeled|programs|scripts)|cases|rehearsal/programs)/|_texts\.toml"
+    r"tests/(corpus/(expressions|labeled|planted|programs|scripts)|cases|rehearsal/programs)/|_texts\.toml"
 )
 Names = Iterator[tuple[int, str, str]]
 
