@@ -113,11 +113,13 @@ def run(suite: Suite, home: Path) -> Outcome:
         variables = environment_of(cloud, suite.project, US_ZONE, home)
         variables["GOOGLE_CLOUD_PROJECT"] = suite.project
         make_project(cloud, *SERVICES, project=suite.project)
-        admin = _Admin(cloud, suite.project)
-        if suite.account:
-            email = admin.create_account(suite.account)
-            if suite.has_key:
-                variables["GOOGLE_APPLICATION_CREDENTIALS"] = str(admin.create_key(email, home))
+        with requests.Session() as session:
+            admin = _Admin(cloud, suite.project, session)
+            if suite.account:
+                email = admin.create_account(suite.account)
+                if suite.has_key:
+                    file = admin.create_key(email, home)
+                    variables["GOOGLE_APPLICATION_CREDENTIALS"] = str(file)
         programs = home / "bin"
         programs.mkdir()
         for name in suite.no_programs:
@@ -150,10 +152,12 @@ def run(suite: Suite, home: Path) -> Outcome:
 class _Admin:
     """The owner of a suite's project, by plain requests."""
 
-    def __init__(self, cloud: server_process.LocalCloud, project: str) -> None:
+    def __init__(
+        self, cloud: server_process.LocalCloud, project: str, session: requests.Session
+    ) -> None:
         self._cloud = cloud
         self._project = project
-        self._session = requests.Session()
+        self._session = session
         self._session.trust_env = False
         self._session.headers["Authorization"] = f"Bearer {cloud.token}"
 
