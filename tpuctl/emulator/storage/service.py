@@ -65,7 +65,7 @@ class StorageService(Service):
         self._parts = MultipartUploads(registry.home, registry.store, self._objects, self._uploads)
         folders = ManagedFolders(registry.store, buckets)
         notifications = Notifications(registry.store, buckets)
-        keys = HmacKeys(registry.store, registry.projects)
+        keys = HmacKeys(registry.store, buckets)
         xml_buckets = XmlBuckets(buckets, lists)
         self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._track)
         objects = self._objects

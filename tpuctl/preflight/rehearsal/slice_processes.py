@@ -39,8 +39,8 @@ class SliceProcess:
 async def run_together(
     processes: Sequence[SliceProcess], *, seconds: float, poll: Callable[[], None]
 ) -> list[Exit]:
-    """Run the processes until all have exited, or the others wait in vain for one another or for
-    one that has exited: those are killed, and count as timed out."""
+    """Run the processes until all have exited, or the others wait without end, for one another or
+    for one that has exited: those are killed, and count as timed out."""
     runs = [
         asyncio.ensure_future(run(process.command, process.folder, seconds=seconds, poll=poll))
         for process in processes

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.members import member_of
+from tpuctl.emulator.storage.requests.primitives import API, etag_of
 
 Kind = Literal["Bucket", "Object"]  # whose access a list controls
 Entry = dict[str, str]  # {"entity", "role"}
@@ -106,11 +107,9 @@ def require_lists(bucket: Bucket, kind: Kind, *, is_change: bool) -> None:
     if not bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
         return
     noun = "a bucket" if kind == "Bucket" else "an object"
-    text = (
-        f"Cannot use ACL API to update {noun[2:].strip()} policy"
-        if is_change
-        else f"Cannot get legacy ACL for {noun}"
-    )
+    text = f"Cannot get legacy ACL for {noun}"
+    if is_change:
+        text = f"Cannot use ACL API to update {kind.lower()} policy"
     raise invalid(f"{text} when uniform bucket-level access is enabled. {_MORE}")
 
 
@@ -171,6 +170,24 @@ def unlisted(policy: Sequence[dict[str, Any]], number: str) -> list[dict[str, An
         if members:
             rest.append({**binding, "members": members})
     return rest
+
+
+def bucket_control(bucket: Bucket, entry: Entry) -> dict[str, Any]:
+    """An entry of a bucket's list, as a resource."""
+    return {
+        "kind": "storage#bucketAccessControl",
+        "id": f"{bucket['name']}/{entry['entity']}",
+        "selfLink": f"{API}/b/{bucket['name']}/acl/{entry['entity']}",
+        "bucket": bucket["name"],
+        **described(entry),
+        "etag": etag_of(int(bucket["metageneration"])),
+    }
+
+
+def default_control(bucket: Bucket, entry: Entry) -> dict[str, Any]:
+    """An entry of the list that new objects of a bucket get, as a resource."""
+    etag = etag_of(int(bucket["metageneration"]))
+    return {"kind": "storage#objectAccessControl", **described(entry), "etag": etag}
 
 
 def described(entry: Entry) -> dict[str, Any]:

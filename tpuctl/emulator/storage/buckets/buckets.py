@@ -16,6 +16,8 @@ from tpuctl.emulator.storage.buckets.access_entries import (
     DEFAULT_OBJECT_LIST,
     Entry,
     bindings,
+    bucket_control,
+    default_control,
     described,
     listed,
     requested_entries,
@@ -49,7 +51,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PUBLIC = {"allUsers", "allAuthenticatedUsers"}
 _DELETED = "deleted-bucket"  # in the store, by BUCKET/GENERATION: what can be restored
 # Kinds in the store of what belongs to a bucket, by BUCKET/…
-_PARTS = ("bucket-notification", "managed-folder")
+NOTIFICATIONS, MANAGED_FOLDERS = "bucket-notification", "managed-folder"
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -99,7 +101,7 @@ class Buckets:
     def set_entries(self, bucket: Bucket, entries: Sequence[Entry]) -> Bucket:
         """Change the policy to what a list says; returns the changed bucket."""
         number = bucket["projectNumber"]
-        project = self._find_project(number)["id"]
+        project = self.find_project(number)["id"]
         granted = [
             {**binding, "members": [re.sub(rf":{number}$", f":{project}", binding["members"][0])]}
             for binding in bindings(entries, "Bucket")
@@ -273,7 +275,7 @@ class Buckets:
         seconds, now = soft_delete_seconds(bucket), datetime.now(UTC)
         with self._store.transaction():
             self._store.delete("bucket", name)
-            for kind in _PARTS:
+            for kind in (NOTIFICATIONS, MANAGED_FOLDERS):
                 for key, _ in self._store.items(kind, f"{name}/"):
                     self._store.delete(kind, key)
             if seconds:
@@ -350,9 +352,7 @@ class Buckets:
                 "bucket": bucket["name"],
                 "location": bucket["location"],
                 "locationType": bucket["locationType"],
-                "hierarchicalNamespace": {
-                    "enabled": bool((bucket.get("hierarchicalNamespace") or {}).get("enabled"))
-                },
+                "hierarchicalNamespace": {"enabled": False},
             }
         )
 
@@ -386,7 +386,7 @@ class Buckets:
         return Answer({**answer, "permissions": names} if names else answer)
 
     def service_account(self, call: Call) -> Answer:
-        project = self._find_project(call.parts[1])
+        project = self.find_project(call.parts[1])
         email = f"service-{project['number']}@gs-project-accounts.iam.gserviceaccount.com"
         return Answer({"kind": "storage#serviceAccount", "email_address": email})
 
@@ -418,24 +418,13 @@ class Buckets:
         """The lists of a bucket without uniform access."""
         if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
             return {}
-        number, name = bucket["projectNumber"], bucket["name"]
-        etag = {"etag": etag_of(int(bucket["metageneration"]))}
-        controls = []
-        for entry in self.entries(bucket):
-            entity = entry["entity"]
-            place = {
-                "id": f"{name}/{entity}",
-                "bucket": name,
-                "selfLink": f"{API}/b/{name}/acl/{entity}",
-            }
-            kind = {"kind": "storage#bucketAccessControl"}
-            controls.append({**kind, **place, **described(entry), **etag})
-        defaults = [
-            {"kind": "storage#objectAccessControl", **described(entry), **etag}
-            for entry in self.default_entries(bucket)
-        ]
-        owner = {"entity": f"project-owners-{number}"}
-        return {"acl": controls, "defaultObjectAcl": defaults, "owner": owner}
+        return {
+            "acl": [bucket_control(bucket, entry) for entry in self.entries(bucket)],
+            "defaultObjectAcl": [
+                default_control(bucket, entry) for entry in self.default_entries(bucket)
+            ],
+            "owner": {"entity": f"project-owners-{bucket['projectNumber']}"},
+        }
 
     def _project(self, call: Call) -> Project:
         """The project named in the query; clients in emulator mode name a placeholder."""
@@ -443,9 +432,9 @@ class Buckets:
         if not name:
             where = ("parameter", "project")
             raise invalid("Required parameter: project", reason="required", location=where)
-        return self._find_project(DEFAULT_PROJECT if name == "<none>" else name)
+        return self.find_project(DEFAULT_PROJECT if name == "<none>" else name)
 
-    def _find_project(self, name: str) -> Project:
+    def find_project(self, name: str) -> Project:
         project = self._registry.projects.find(name)
         if project is None or project["state"] != "ACTIVE":
             raise invalid(f"Unknown project id: {name}")

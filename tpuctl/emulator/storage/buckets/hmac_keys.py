@@ -8,8 +8,9 @@ from typing import Any
 
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
-from tpuctl.emulator.state.projects import Directory, Project, now_text
+from tpuctl.emulator.state.projects import Project, now_text
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.requests.primitives import API, Answer, Call, etag_of
 from tpuctl.emulator.wire.paging import page
 
@@ -20,9 +21,9 @@ _STATES = ("ACTIVE", "INACTIVE")
 class HmacKeys:
     """projects.hmacKeys.*"""
 
-    def __init__(self, store: Store, projects: Directory) -> None:
+    def __init__(self, store: Store, buckets: Buckets) -> None:
         self._store = store
-        self._projects = projects
+        self._buckets = buckets
 
     def create(self, call: Call) -> Answer:
         project, email = self._project(call), call.param("serviceAccountEmail")
@@ -90,10 +91,7 @@ class HmacKeys:
         return Answer(None, 204)
 
     def _project(self, call: Call) -> Project:
-        project = self._projects.find(call.parts[1])
-        if project is None or project["state"] != "ACTIVE":
-            raise invalid(f"Unknown project id: {call.parts[1]}")
-        return project
+        return self._buckets.find_project(call.parts[1])
 
     def _load(self, call: Call) -> dict[str, Any]:
         stored = self._store.get_json(KIND, f"{self._project(call)['id']}/{call.parts[3]}")

@@ -8,6 +8,7 @@ from typing import Any
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.buckets.buckets import MANAGED_FOLDERS as KIND
 from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.requests.primitives import (
     API,
@@ -17,8 +18,6 @@ from tpuctl.emulator.storage.requests.primitives import (
     condition_not_met,
 )
 from tpuctl.emulator.wire.paging import name_of, page
-
-KIND = "managed-folder"  # in the store, by BUCKET/NAME/
 
 
 class ManagedFolders:

@@ -7,10 +7,10 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import invalid, missing
 from tpuctl.emulator.state.store import Store
+from tpuctl.emulator.storage.buckets.buckets import NOTIFICATIONS as KIND
 from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.requests.primitives import API, Answer, Call, etag_of
 
-KIND = "bucket-notification"  # in the store, by BUCKET/ID
 _TOPIC = re.compile(r"//pubsub\.googleapis\.com/projects/[^/]+/topics/[^/]+")
 _EVENTS = tuple(f"OBJECT_{event}" for event in ("FINALIZE", "METADATA_UPDATE", "DELETE", "ARCHIVE"))
 _FORMATS = ("JSON_API_V1", "NONE")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from tpuctl.emulator.state.errors import missing
 from tpuctl.emulator.storage.buckets.access_entries import (
     Entry,
     Kind,
+    bucket_control,
     checked_entries,
-    described,
+    default_control,
     require_lists,
 )
 from tpuctl.emulator.storage.buckets.bucket_settings import Bucket
 from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects
-from tpuctl.emulator.storage.requests.primitives import API, Answer, Call, etag_of, object_path
+from tpuctl.emulator.storage.requests.primitives import API, Answer, Call, object_path
 
 Handler = Callable[[Call], Answer]
 
@@ -105,21 +105,19 @@ class _List:
 
     def _show(self, call: Call, entry: Entry) -> Answer:
         bucket, name = self._bucket(call), call.parts[1]
-        value: dict[str, Any] = {"kind": f"storage#{self.kind.lower()}AccessControl"}
-        if self.name == "bucketAccessControls":
-            link = f"{API}/b/{name}/acl/{entry['entity']}"
-            value |= {"id": f"{name}/{entry['entity']}", "selfLink": link, "bucket": name}
-        elif self.name == "objectAccessControls":
+        if self.kind == "Bucket":
+            return Answer(bucket_control(bucket, entry))
+        control = default_control(bucket, entry)
+        if self.name == "objectAccessControls":
             stored = self._object(call)
-            link = f"{API}/{object_path(name, stored.name)}/acl/{entry['entity']}"
-            value |= {
+            control |= {
                 "id": f"{name}/{stored.name}/{stored.generation}/{entry['entity']}",
-                "selfLink": link,
+                "selfLink": f"{API}/{object_path(name, stored.name)}/acl/{entry['entity']}",
                 "bucket": name,
                 "object": stored.name,
                 "generation": str(stored.generation),
             }
-        return Answer(value | described(entry) | {"etag": etag_of(int(bucket["metageneration"]))})
+        return Answer(control)
 
 
 def access_control_methods(

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.store import Store
-from tpuctl.emulator.storage.buckets.buckets import Buckets
+from tpuctl.emulator.storage.buckets.buckets import MANAGED_FOLDERS, Buckets
 from tpuctl.emulator.storage.objects.contexts import context_filter
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects
@@ -85,7 +85,7 @@ class ObjectLists:
 
     def _managed_folders(self, bucket: str, prefix: str, first: str, last: str) -> set[str]:
         """The prefixes of a page, up to the next slash, that managed folders have."""
-        names = [key for key, _ in self._store.items("managed-folder", f"{bucket}/{prefix}")]
+        names = [key for key, _ in self._store.items(MANAGED_FOLDERS, f"{bucket}/{prefix}")]
         start = len(bucket) + 1 + len(prefix)
         prefixes = {prefix + name[start:].partition("/")[0] + "/" for name in names}
         return {name for name in prefixes if first <= name <= last}
