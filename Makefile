@@ -74,7 +74,7 @@ unit: $(VENV)/.installed
 # The methods that the tests call, and the commands of gcloud that they run, for the reference.
 methods: $(VENV)/.installed
 	TPUCTL_WRITE_METHODS=1 $(BIN)/pytest -m "not soak and not clients" $(call PARALLEL,1)
-	TPUCTL_WRITE_METHODS=1 $(BIN)/pytest -m soak $(call PARALLEL,1) tests/gcloud
+	TPUCTL_WRITE_METHODS=1 $(BIN)/pytest -m soak $(call PARALLEL,1) tests/gcloud tests/emulator/test_request_fields.py
 	$(BIN)/python docs/generate.py
 
 soak: $(VENV)/.installed

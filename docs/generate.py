@@ -310,6 +310,9 @@ def coverage_page() -> str:
         "- **client**: one of Google's own clients calls it in the tests",
         "- **description**: the tests check its responses against Google's discovery document",
         "- **nothing**: none of these\n",
+        "A field of a request is returned with its resource, is used otherwise (a precondition, a",
+        "page, a value that is checked), or is refused by its name with 501: none is ignored in",
+        "silence. The second table of an API has their numbers, and those that are refused.\n",
         "| API | methods | emulated | " + " | ".join(HELD_AGAINST) + " |",
         "|---|---|---|" + "---|" * len(HELD_AGAINST),
     ]
@@ -337,7 +340,32 @@ def coverage_page() -> str:
             count = sum(len(coverage[api][resource]) for resource in absent)
             names = ", ".join(absent)
             lines.append(f"\nNothing is emulated of these ({count} methods): {names}.")
+        lines += _refused_fields(api)
     return "\n".join(lines) + "\n"
+
+
+def _refused_fields(api: str) -> Iterator[str]:
+    """What the tests found of the fields of requests, for `tests/support/request_fields.py`."""
+    record = json.loads((ROOT / "tests/recorded/request_fields.json").read_text("utf-8"))
+    rows = {method: row for method, row in record.items() if method.startswith(f"{api}:")}
+    if not rows:
+        return
+    yield "\n| fields of | returned | used | refused by name |\n|---|---|---|---|"
+    for method, row in sorted(rows.items()):
+        others = [*row["kept"], *row["used"]]
+        refused = _code_list({_whole_field(name, others) for name in row["refused"]})
+        name = method.partition(":")[2]
+        yield f"| {name} | {len(row['kept'])} | {len(row['used'])} | {refused} |"
+
+
+def _whole_field(name: str, others: Iterable[str]) -> str:
+    """The outermost field that has this one, and none of the others."""
+    parts = name.split(".")
+    wholes = (".".join(parts[:length]) for length in range(1, len(parts)))
+    return next(
+        (whole for whole in wholes if not any(f"{o}.".startswith(f"{whole}.") for o in others)),
+        name,
+    )
 
 
 HELD_AGAINST = ("recorded", "client", "description", "nothing")

@@ -254,6 +254,7 @@ def _surface(client: str) -> Surface:
         family="legacy",
         # Google's public projects have images too: the handler checks the project.
         api="" if client in ("Images", "ImageFamilyViews") else _ACCESS.host,
+        refused=("guest_flush", "service_project_number", "views"),
     )
 
 

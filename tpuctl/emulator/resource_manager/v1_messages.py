@@ -44,7 +44,7 @@ V1 = Definition(
     "google.cloudresourcemanager.v1",
     messages={
         "Project": "create_time:Timestamp labels:map lifecycle_state:LifecycleState name "
-        "parent:ResourceId project_id project_number:int64 tags:map",
+        "parent:ResourceId project_id project_number:int64",
         "ResourceId": "id type",
         "ProjectCreationStatus": "create_time:Timestamp gettable:bool ready:bool",
         "CreateProjectRequest": "project:Project",

@@ -62,6 +62,8 @@ _ACCESS = ApiAccess(
     ),
 )
 
+# Lists are in the order of their names, with all that there is.
+_REFUSED = ("filter", "order_by")
 _PACES = {
     "tpu.nodes.create": (2.0, 300.0),  # "TPU VM 3-10 min" in public reports, 2019-2026
     "tpu.nodes.delete": (0.6, 60.0),  # guess
@@ -103,6 +105,7 @@ API = GoogleApi(
             "tpu",
             r"/v2/projects/",
             api=_ACCESS.host,
+            refused=_REFUSED,
             has_explicit_operations=True,
         ),
         Surface(
@@ -111,6 +114,7 @@ API = GoogleApi(
             "tpu_v1",
             r"/v1/projects/[^/]+/locations",
             api=_ACCESS.host,
+            refused=_REFUSED,
             has_explicit_operations=True,
             rest_rules=TPU_V1,
         ),
@@ -120,14 +124,15 @@ API = GoogleApi(
             "tpu_alpha",
             r"/v2alpha1/",
             api=_ACCESS.host,
+            refused=_REFUSED,
             has_explicit_operations=True,
             messages="tpuctl.emulator.tpu.extended_messages",
             rest_rules=TPU_V2ALPHA1,
         ),
     ),
     shared_surfaces=(
-        Surface("google.longrunning.Operations", "", "operations"),
-        Surface("google.cloud.location.Locations", "", "tpu"),
+        Surface("google.longrunning.Operations", "", "operations", refused=("filter",)),
+        Surface("google.cloud.location.Locations", "", "tpu", refused=("filter",)),
     ),
     aliases=(
         # Ray's name for v2alpha1 (ray/autoscaler/_private/gcp/config.py).

@@ -13,8 +13,9 @@ from tpuctl.emulator.state.store import Store
 QUEUED = "tpu.queued"  # kind in the store
 Document = dict[str, Any]
 
-# JSON names of node fields that only v2alpha1 has; stored separately from the node.
-NODE_EXTRAS = ("bootDiskConfig", "autocheckpointEnabled")
+# JSON names of fields that only v2alpha1 has.
+_NODE_EXTRAS = ("bootDiskConfig", "autocheckpointEnabled")
+_SCHEDULING_EXTRAS = ("provisioningModel", "reservationName")
 
 # The data field of each state; newer states have none.
 _STATE_DATA = {
@@ -103,6 +104,14 @@ def node_names(document: Document) -> list[str]:
     """The full names of its nodes, created or not."""
     location = document["name"].partition("/queuedResources/")[0]
     return [f"{location}/nodes/{spec['nodeId']}" for spec in document["tpu"]["nodeSpec"]]
+
+
+def node_extras(node: Document) -> Document:
+    """What only v2alpha1 has of a node, which is stored apart from it."""
+    scheduling = node.get("schedulingConfig", {})
+    of_alpha = {field: scheduling[field] for field in _SCHEDULING_EXTRAS if field in scheduling}
+    extras = {field: node[field] for field in _NODE_EXTRAS if field in node}
+    return {**extras, "schedulingConfig": of_alpha} if of_alpha else extras
 
 
 def is_flex_start(document: Document) -> bool:

@@ -26,12 +26,12 @@ from tpuctl.emulator.tpu.offerings import (
 )
 from tpuctl.emulator.tpu.queued_resource_lifecycle import QueuedResourceEngine
 from tpuctl.emulator.tpu.queued_resource_store import (
-    NODE_EXTRAS,
     Document,
     QueuedResourceStore,
     as_shown,
     is_flex_start,
     is_spot,
+    node_extras,
     node_names,
     node_of,
     state_of,
@@ -198,7 +198,7 @@ class QueuedResources:
             node_spec = {"parent": location, "node": node, "_type": ""}
             admitted = self._admission.check(project, zone, node_of(node_spec))
             node_spec["_type"] = admitted.accelerator.name
-            node_spec["_extras"] = {key: node[key] for key in NODE_EXTRAS if key in node}
+            node_spec["_extras"] = node_extras(node)
             for node_id in _node_ids(spec, queued_id):
                 check_node_id(node_id)
                 specs.append({**node_spec, "nodeId": node_id})

@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.nodes import Nodes
 from tpuctl.emulator.tpu.offerings import bad_request, name_prefix, project_and_zone
-from tpuctl.emulator.tpu.queued_resource_store import NODE_EXTRAS
+from tpuctl.emulator.tpu.queued_resource_store import node_extras
 from tpuctl.emulator.tpu.request_ids import RequestIds
 from tpuctl.emulator.tpu.v2alpha1_view import as_alpha, as_alpha_queued
 from tpuctl.emulator.wire.operations_service import OperationsService
@@ -77,8 +77,9 @@ class TpuAlphaService(OperationsService):
             node.node.scheduling_config.spot = True
         if model == "RESERVATION_BOUND":
             node.node.scheduling_config.reserved = True
-        extras = {key: requested[key] for key in NODE_EXTRAS if key in requested}
-        create = partial(self._v2.create_node, node, caller, api=_API, extras=extras)
+        create = partial(
+            self._v2.create_node, node, caller, api=_API, extras=node_extras(requested)
+        )
         return await self._begin_once(
             request, f"create {request.parent}/nodes/{request.node_id}", create
         )

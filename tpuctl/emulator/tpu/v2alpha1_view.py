@@ -15,7 +15,9 @@ from tpuctl.emulator.tpu.queued_resource_store import Document, as_shown
 
 def as_alpha(node: Any, extras: Mapping[str, Any]) -> Any:
     """A v2 node plus its extras."""
-    document = {**json_format.MessageToDict(node), **extras}
+    document = json_format.MessageToDict(node)
+    scheduling = {**document.get("schedulingConfig", {}), **extras.get("schedulingConfig", {})}
+    document |= {**extras, "schedulingConfig": scheduling}
     if document.get("apiVersion") == "V2":
         document["apiVersion"] = "V2_ALPHA1"  # this version's enum has no V2
     message = extended(cloud_tpu.Node.pb())()

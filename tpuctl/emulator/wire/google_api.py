@@ -32,6 +32,8 @@ class Surface:
     definition: str = ""  # the module whose `methods` defines it, if no client does
     # HTTP rules of its methods, if the client supports only gRPC.
     rest_rules: Options = field(default_factory=dict)
+    # Fields of requests that are not emulated, in all of its methods: the proto's names.
+    refused: Sequence[str] = ()
 
     @property
     def client(self) -> str:

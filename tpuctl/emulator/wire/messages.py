@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from google.protobuf import empty_pb2, json_format
 
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import ApiError, invalid
 from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.rest_rules import Options
 
@@ -56,6 +56,16 @@ _SYSTEM_PARAMETERS = frozenset(
 _IGNORED_PARAMETERS = frozenset(("returnPartialSuccess",))
 _VARIABLE = re.compile(r"\{([a-zA-Z0-9_.]+)(?:=([^}]*))?\}")
 _SEGMENTS = {"*": "[^/:]+", "**": ".+"}
+
+
+class UnknownField(ApiError):
+    """A field or query parameter that the client's message lacks, as Google reports it."""
+
+    def __init__(self, field: Sequence[str], reason: str, *, is_in_body: bool) -> None:
+        message = f'Invalid JSON payload received. Unknown name "{field[-1]}"{reason}'
+        super().__init__("INVALID_ARGUMENT", message)
+        self.field = tuple(field)  # from the root of the body
+        self.is_in_body = is_in_body
 
 
 @dataclass(frozen=True)
@@ -193,7 +203,7 @@ def decode(
     try:
         json_format.ParseDict(document, message)
     except json_format.ParseError as error:
-        raise invalid(_payload_error(str(error))) from error
+        raise _payload_error(str(error), rule.body) from error
     except (TypeError, ValueError, AttributeError, KeyError, RecursionError) as error:
         # Errors that json_format does not wrap.
         raise invalid(f"Invalid JSON payload received. {error}") from error
@@ -277,10 +287,11 @@ def _query_value(descriptor: Any, key: str, values: Sequence[str]) -> Any:
             (field for field in fields if name in (field.name, field.json_name)), None
         )
         if field_descriptor is None:
-            raise invalid(
-                f'Invalid JSON payload received. Unknown name "{key}": Cannot bind query '
-                f"parameter. Field '{key}' could not be found in request message."
+            reason = (
+                f": Cannot bind query parameter. Field '{key}' could not be found in request "
+                "message."
             )
+            raise UnknownField([key], reason, is_in_body=False)
         descriptor = field_descriptor.message_type
     assert field_descriptor is not None
     converted = [_scalar(field_descriptor, key, value) for value in values]
@@ -314,15 +325,18 @@ def _camel_mask(mask: Any) -> Any:
     return ",".join(".".join(map(_json_name, path)) for path in paths)
 
 
-def _payload_error(text: str) -> str:
+def _payload_error(text: str, body: str) -> ApiError:
     unknown = re.search(r'has no field named "([^"]+)"(?: at "([^"]*)")?', text)
     if unknown is None:
-        return f"Invalid JSON payload received. {text}"
+        return invalid(f"Invalid JSON payload received. {text}")
     # The parser's location starts with the message's name; Google uses the proto's field names.
     place = (unknown[2] or "").partition(".")[2]
-    place = re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), place)
-    where = f" at '{place}'" if place else ""
-    return f'Invalid JSON payload received. Unknown name "{unknown[1]}"{where}: Cannot find field.'
+    proto_place = re.sub(r"([A-Z])", lambda match: "_" + match[1].lower(), place)
+    where = f" at '{proto_place}'" if place else ""
+    field = [*place.split("."), unknown[1]] if place else [unknown[1]]
+    is_root = body == "*" or not place
+    reason = f"{where}: Cannot find field."
+    return UnknownField(field if is_root else field[1:], reason, is_in_body=True)
 
 
 def parse_wire(method: Method, data: bytes) -> Any:

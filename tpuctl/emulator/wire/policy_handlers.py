@@ -8,6 +8,7 @@ from google.iam.v1 import iam_policy_pb2, policy_pb2
 from google.protobuf import json_format
 
 from tpuctl.emulator.iam.policies import Policies, Policy, concurrent_change
+from tpuctl.emulator.state.errors import unsupported_field
 from tpuctl.emulator.wire.registry import Caller, Registry, Service
 
 
@@ -31,6 +32,8 @@ class PolicyHandlers(Service):
     async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
         name = self._policy_name(request.resource, "setIamPolicy")
         policy = json_format.MessageToDict(request.policy)
+        if policy.get("auditConfigs"):  # there are no audit logs
+            raise unsupported_field("policy.auditConfigs")
         return _message(self._policies.set(name, policy, concurrent_change()))
 
     async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:

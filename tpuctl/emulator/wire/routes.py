@@ -9,14 +9,16 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from tpuctl.emulator.state.errors import ApiError, unimplemented
+from tpuctl.emulator.state.errors import ApiError, unimplemented, unsupported_field
 from tpuctl.emulator.state.projects import consumer_of
+from tpuctl.emulator.wire.discovery.described_fields import is_described
 from tpuctl.emulator.wire.discovery.method_list import method_name
 from tpuctl.emulator.wire.google_api import Surface
 from tpuctl.emulator.wire.messages import (
     MIXINS,
     Method,
     Rule,
+    UnknownField,
     camel,
     decode,
     encode,
@@ -80,7 +82,13 @@ class Router:
         )
         for surface, method, rule, captured in matches:
             read = partial(decode, method, rule, captured, query, body)
-            message = await self._call(surface, method, caller, read)
+            try:
+                message = await self._call(surface, method, caller, read)
+            except UnknownField as error:
+                if is_described(verb, requested, error.field, is_in_body=error.is_in_body):
+                    root = "resource." if error.is_in_body and surface.family == "legacy" else ""
+                    raise unsupported_field(root + ".".join(error.field)) from error
+                raise
             content = encode(
                 message,
                 query,
@@ -176,6 +184,7 @@ class Router:
         async with self._registry.traffic.track(method.full_name, caller) as call:
             handler = self._handler(surface, method)
             request = read()
+            _check_refused(self._shared.get(method.service, surface), request)
             project = consumer_of(request)
             call.project = project or ""
             await call.arrive(partial(request_attributes, request))
@@ -244,6 +253,13 @@ def _with_links_of_version(content: bytes, requested: str, served: str) -> bytes
         return content
     old, new = (path.partition("/projects/")[0] + "/projects/" for path in (served, requested))
     return content.replace(old.encode(), new.encode())
+
+
+def _check_refused(surface: Surface, request: Any) -> None:
+    for name in surface.refused:
+        descriptor = request.DESCRIPTOR.fields_by_name.get(name)
+        if descriptor is not None and getattr(request, name):
+            raise unsupported_field(descriptor.json_name)
 
 
 def _is_handler(handler: Any) -> bool:

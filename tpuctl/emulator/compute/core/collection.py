@@ -19,6 +19,7 @@ from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.lists import aggregated, listed_names
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.core.supported_fields import Fields, check_supported
+from tpuctl.emulator.state.errors import unsupported_field
 from tpuctl.emulator.state.locations import regions, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
@@ -38,6 +39,9 @@ __all__ = [
 
 _NAME = r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _NAME_OR_ID = rf"{_NAME}|[1-9][0-9]{{0,19}}"
+
+# Never in a response, and never emulated: tags of Resource Manager, and flushing a disk's writes.
+_INPUT_ONLY = frozenset(("guestFlush", "params"))
 
 Rows = list[Row]
 
@@ -225,8 +229,7 @@ class Collection(ReadableCollection):
     @idempotent
     async def insert(self, base: str, request: Any, caller: Caller) -> Any:
         row = as_row(getattr(request, f"{self.field}_resource"))
-        if self.supported is not None:
-            check_supported(row, self.supported)
+        self.check_fields(row)
         check_name(row.get("name", ""))
         name = f"{base}/{row['name']}"
         self.require_unused_name(name)
@@ -245,8 +248,15 @@ class Collection(ReadableCollection):
         changes = as_row(getattr(request, f"{self.field}_resource"))
         if changes.get("name", row["name"]) != row["name"]:
             raise bad_field("resource.name", changes["name"], "The name cannot be changed.")
+        self.check_fields(changes)
         self.complete(name, {**row, **changes})
         return self.begin("patch", name, caller, {"row": changes}, request.request_id)
+
+    def check_fields(self, row: Row) -> None:
+        if self.supported is not None:
+            check_supported(row, self.supported)
+        for field in _INPUT_ONLY & row.keys() - (self.supported or {}).keys():
+            raise unsupported_field(f"resource.{field}")
 
     def require_unused_name(self, name: str) -> None:
         """Refuse a name that exists or that a pending insertion will create."""

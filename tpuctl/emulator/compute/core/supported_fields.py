@@ -29,6 +29,10 @@ ATTACHED_DISK: Fields = {
     **_whole("guestOsFeatures", "interface", "mode", "source", "type"),
     "initializeParams": _INITIALIZE_PARAMS,
 }
+# Of a disk that is attached later: it keeps its own size and features.
+EXISTING_DISK = _whole(
+    *ATTACHED_DISK.keys() - {"diskSizeGb", "guestOsFeatures", "initializeParams"}
+)
 _INTERFACE: Fields = {
     **_whole("network", "nicType", "queueCount", "stackType", "subnetwork"),
     "accessConfigs": _whole("name", "networkTier", "type"),

@@ -194,6 +194,7 @@ class Disks(LabeledCollection):
     async def create_snapshot(self, name: str, request: Any, caller: Caller) -> Any:
         self.require(name)
         row = as_row(request.snapshot_resource)
+        self._snapshots.check_fields(row)
         check_name(row.get("name", ""))
         snapshot = full_snapshot(name.split("/")[1], row["name"])
         self._snapshots.require_unused_name(snapshot)

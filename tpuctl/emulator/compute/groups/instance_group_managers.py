@@ -6,7 +6,7 @@ import math
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tpuctl.catalog import tpu_machine_type
@@ -41,6 +41,12 @@ _NOT_EMULATED = (
     *("autoHealingPolicies", "distributionPolicy", "instanceFlexibilityPolicy", "statefulPolicy"),
     *("targetPools", "allInstancesConfig"),
 )
+# No instance is stopped or suspended in reserve.
+_ONLY_VALUES: Mapping[str, Any] = {
+    "targetStoppedSize": 0,
+    "targetSuspendedSize": 0,
+    "standbyPolicy": {"initialDelaySec": 0, "mode": "MANUAL"},
+}
 _ACTIONS = (
     *("abandoning", "creating", "creatingWithoutRetries", "deleting", "none", "recreating"),
     *("refreshing", "restarting", "resuming", "starting", "stopping", "suspending", "verifying"),
@@ -129,7 +135,11 @@ class InstanceGroupManagers(Collection):
     def complete(self, name: str, row: Row) -> Row:
         for field in _NOT_EMULATED:
             if field in row:
-                raise invalid(f"The field {field} is not emulated.")
+                raise unsupported_field(f"resource.{field}")
+        for field, value in _ONLY_VALUES.items():
+            requested = row.get(field, value)
+            if value != ({**value, **requested} if isinstance(value, dict) else requested):
+                raise unsupported_field(f"resource.{field}")
         size = row.get("targetSize", 0)
         _check_size(size)
         base = row.get("baseInstanceName") or row["name"]
@@ -142,10 +152,8 @@ class InstanceGroupManagers(Collection):
             "baseInstanceName": base,
             "instanceTemplate": template,
             "targetSize": size,
-            "targetStoppedSize": 0,
-            "targetSuspendedSize": 0,
+            **_ONLY_VALUES,
             "targetSizePolicy": {"mode": "INDIVIDUAL", **row.get("targetSizePolicy", {})},
-            "standbyPolicy": {"initialDelaySec": 0, "mode": "MANUAL"},
             "instanceLifecyclePolicy": {
                 "defaultActionOnFailure": "REPAIR",
                 "forceUpdateOnRepair": "NO",

@@ -16,7 +16,7 @@ from tpuctl.emulator.compute.core.messages import LINK, as_row
 from tpuctl.emulator.compute.groups.instance_group_managers import InstanceGroupManagers
 from tpuctl.emulator.compute.instances.instance_templates import find_template
 from tpuctl.emulator.compute.offerings.scheduling import FLEX_START, RESERVATION_BOUND
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import invalid, unsupported_field
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
 
@@ -54,6 +54,7 @@ class ResizeRequests(Collection):
     @idempotent
     async def insert(self, base: str, request: Any, caller: Caller) -> Any:
         row = as_row(request.instance_group_manager_resize_request_resource)
+        self.check_fields(row)
         check_name(row.get("name", ""))
         name = f"{base}/{row['name']}"
         self.require_unused_name(name)
@@ -71,7 +72,7 @@ class ResizeRequests(Collection):
                 "Creating resize requests for managed instance group with TPU is not allowed"
             )
         if "instances" in row:
-            raise invalid("Instances by name are not emulated: use resizeBy.")
+            raise unsupported_field("resource.instances")
         if row.get("resizeBy", 0) < 1:
             raise bad_field("resource.resizeBy", str(row.get("resizeBy", 0)), "Must be positive.")
         model = properties.get("scheduling", {}).get("provisioningModel")

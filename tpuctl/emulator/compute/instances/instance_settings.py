@@ -10,6 +10,7 @@ from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import as_row, message_of
 from tpuctl.emulator.compute.core.supported_fields import (
     ATTACHED_DISK,
+    EXISTING_DISK,
     OUTPUT_ONLY,
     check_supported,
 )
@@ -54,7 +55,9 @@ class InstanceSettings(InstanceMachines):
     async def attach_disk(self, name: str, request: Any, caller: Caller) -> Any:
         row = self.require(name)
         body = as_row(request.attached_disk_resource)
-        check_supported(body, ATTACHED_DISK)
+        check_supported(body, EXISTING_DISK if "source" in body else ATTACHED_DISK)
+        if request.force_attach:
+            raise unsupported_field("forceAttach")
         if body.get("boot") and any(disk["boot"] for disk in row["disks"]):
             raise bad_field("resource.boot", "true", "The instance has a boot disk.")
         index = 1 + max((other["index"] for other in row["disks"]), default=-1)

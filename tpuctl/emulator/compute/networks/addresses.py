@@ -73,8 +73,10 @@ class Addresses(LabeledCollection):
             complete["subnetwork"] = self._subnetwork(name, row["subnetwork"])
         complete.setdefault("networkTier", "PREMIUM")  # of internal ones, too
         length = int(row.get("prefixLength", 32))
-        if row.get("purpose") == "VPC_PEERING" and not 8 <= length <= 30:
-            raise bad_field("resource.prefixLength", str(length), "Must be between 8 and 30.")
+        longest = 30 if row.get("purpose") == "VPC_PEERING" else 32
+        if not 8 <= length <= longest:
+            reason = f"Must be between 8 and {longest}."
+            raise bad_field("resource.prefixLength", str(length), reason)
         if "address" in row:
             self._require_unused(project, complete, row["address"], length)
         else:

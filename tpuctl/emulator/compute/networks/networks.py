@@ -11,10 +11,12 @@ from tpuctl.emulator.compute.core.context import FIREWALLS, NETWORKS, ComputeCon
 from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use, not_found
 from tpuctl.emulator.compute.core.messages import LINK, message_of
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
+from tpuctl.emulator.state.errors import unsupported_field
 from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.state.resource_names import full_network, relative_name
 from tpuctl.emulator.wire.registry import Caller
 
+_ENFORCEMENT_ORDER = "AFTER_CLASSIC_FIREWALL"
 _WITH_PORTS = ("tcp", "udp", "sctp", "6", "17", "132")
 
 
@@ -35,6 +37,9 @@ class Networks(Collection):
             raise bad_field(
                 "resource.IPv4Range", row["IPv4Range"], "Legacy networks are no longer supported."
             )
+        order = "networkFirewallPolicyEnforcementOrder"  # policies are not emulated
+        if row.get(order, _ENFORCEMENT_ORDER) != _ENFORCEMENT_ORDER:
+            raise unsupported_field(f"resource.{order}")
         return {
             "autoCreateSubnetworks": True,
             "routingConfig": {"routingMode": "REGIONAL"},
@@ -50,7 +55,7 @@ class Networks(Collection):
     def show(self, name: str, row: Row) -> Row:
         resource = super().show(name, row)
         resource["selfLinkWithId"] = f"{LINK}{name.rpartition('/')[0]}/{row['id']}"
-        resource["networkFirewallPolicyEnforcementOrder"] = "AFTER_CLASSIC_FIREWALL"
+        resource["networkFirewallPolicyEnforcementOrder"] = _ENFORCEMENT_ORDER
         resource["routingConfig"] = {"bgpBestPathSelectionMode": "LEGACY", **row["routingConfig"]}
         if "networkProfile" in row:
             resource["networkProfile"] = LINK + relative_name(row["networkProfile"])

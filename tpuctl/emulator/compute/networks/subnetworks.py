@@ -40,7 +40,10 @@ class Subnetworks(Collection):
         row = super().find(name)
         if row is not None:
             return row
-        _, project, _, region, _, subnetwork_id = name.split("/")
+        parts = name.split("/")
+        if len(parts) != 6:
+            return None  # a reference that is malformed
+        _, project, _, region, _, subnetwork_id = parts
         network = self.store.get_json(
             NETWORKS, f"projects/{project}/global/networks/{subnetwork_id}"
         )
@@ -66,10 +69,10 @@ class Subnetworks(Collection):
 
     def show(self, name: str, row: Row) -> Row:
         resource = {
-            **super().show(name, row),
-            "fingerprint": fingerprint(row),
             "privateIpv6GoogleAccess": "DISABLE_GOOGLE_ACCESS",
             "allowSubnetCidrRoutesOverlap": False,
+            **super().show(name, row),
+            "fingerprint": fingerprint(row),
             "state": "READY",
         }
         if "logConfig" in row:
