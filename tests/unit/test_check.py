@@ -64,7 +64,7 @@ def test_garbage_collection_is_paused(
         ("from keras import layers", {"tensorflow_steps"}),
         ("import tensorflow", {"tensorflow_steps"}),
         ("import jax", {"jax", "jax_host", "jax_processes"}),
-        ("import torch_xla", {"torch"}),
+        ("import torch_xla", {"torch", "torch_processes"}),
     ],
 )
 def test_rules_about_frameworks_are_imported_if_used(

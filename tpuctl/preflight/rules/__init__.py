@@ -28,6 +28,7 @@ FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "jax_processes": lambda project, target: project.uses_jax,
     "tensorflow_steps": lambda project, target: project.uses_tensorflow,
     "torch": is_torch_on_tpu,
+    "torch_processes": is_torch_on_tpu,
 }
 # About what the job of one script installs; the others are about the code of all files.
 JOB_RULES = frozenset(("TPU000", *(f"TPU50{number}" for number in range(3, 9))))
