@@ -83,7 +83,7 @@ print(*(name.split(".")[3] for name in sys.modules if ".preflight.rules." in nam
     done = subprocess.run(
         [sys.executable, "-c", program, script], capture_output=True, text=True, check=True
     )
-    always = {"_common", "job", "tensorflow_host"}
+    always = {"_common", "job", "tensorflow_host", "tensorflow_input"}
     assert {*done.stdout.split()} == always | packages
 
 
