@@ -21,7 +21,7 @@ NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be pars
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
 Value = TypeVar("Value")
-# Not `tensorflow_host` and `tensorflow_input`: a model of another library may be trained with TensorFlow.
+# Not `tensorflow_host` and `tensorflow_input`: TensorFlow may train a model of another library.
 FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "jax": lambda project, target: project.uses_jax,
     "jax_host": lambda project, target: project.uses_jax,

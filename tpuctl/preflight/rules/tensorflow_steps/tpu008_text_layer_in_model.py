@@ -103,9 +103,9 @@ def _layers(scopes: Scopes, creation: Creation) -> Iterator[tuple[Module, ast.AS
         if layer := _layer(scopes, module, part):
             yield module, part, layer
     for call in calls if len(models) == 1 else ():
-        if any(_is_input(scopes, module, value) for value in call.args):
-            if layer := _layer(scopes, module, call.func):
-                yield module, call, layer
+        layer = _layer(scopes, module, call.func)
+        if layer and any(_is_input(scopes, module, value) for value in call.args):
+            yield module, call, layer
 
 
 def _layer(scopes: Scopes, module: Module, node: ast.expr) -> str:

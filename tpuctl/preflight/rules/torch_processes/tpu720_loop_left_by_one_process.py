@@ -125,11 +125,11 @@ def _is_meeting(project: Project, host: HostCode, module: Module, call: ast.Call
 
 def _own_value(project: Project, module: Module, test: ast.expr, is_split: bool) -> str:
     """What decides about a conditional and may differ between processes; "" if nothing does."""
-    values, seen = [test], set[str]()
+    values, names = [test], set[str]()
     for value in values:  # grows during iteration
         for name in (node for node in ast.walk(value) if isinstance(node, ast.Name)):
-            if name.id not in seen:
-                seen.add(name.id)
+            if name.id not in names:
+                names.add(name.id)
                 bindings = HostCode.of(project).bindings(module, name)
                 values += [
                     binding.value for binding in bindings
