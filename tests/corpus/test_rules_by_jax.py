@@ -52,11 +52,11 @@ PROCESSES = "TPU613"
 # Another: what it says is an error in every process.
 READING = "TPU637"
 # In marked lines of these, one of several processes waits forever.
-ENDLESS = ("TPU615",)
+ENDLESS = ("TPU615", "TPU638")
 # What these say shows only where a program starts the processes itself.
 STARTING = ("TPU617", "TPU618", "TPU621")
 # About time, files and options of a whole run, which the observer of one step does not have.
-READ = tuple(f"TPU{number}" for number in range(624, 637))
+READ = (*(f"TPU{number}" for number in range(624, 637)), "TPU639")
 PROCESS_ERRORS = {"AssertionError", "ValueError"}
 CODES = sorted({*ERRORS, *COSTS, PROCESSES, READING, *ENDLESS, *STARTING, *READ})
 
