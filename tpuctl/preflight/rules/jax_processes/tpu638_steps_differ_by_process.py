@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.collectives import need_of_all
 from tpuctl.preflight.analysis.jax.processes import Sameness, compare
-from tpuctl.preflight.analysis.program.control_flow import Loop, loop_around, statements_after
+from tpuctl.preflight.analysis.program.control_flow import Loop, loop_around
 from tpuctl.preflight.analysis.program.functions import function_of
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
@@ -86,10 +86,8 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
 def _decides_on_steps(project: Project, module: Module, exit_: ast.stmt, loop: Loop) -> bool:
     """Whether it depends on a statement how many steps of all processes this one runs."""
     if _has_step(project, module, loop):
-        if not isinstance(exit_, ast.Continue):
-            return True
-        skipped = list(statements_after(module, exit_))
-        return any(_has_step(project, module, part) for part in skipped if part is not loop)
+        is_continue = isinstance(exit_, ast.Continue)
+        return not is_continue or _has_step(project, module, loop, after=exit_.lineno)
     function = module.enclosing_function(loop)
     if function is None or not any(isinstance(part, ast.Yield) for part in ast.walk(loop)):
         return False
@@ -101,9 +99,11 @@ def _decides_on_steps(project: Project, module: Module, exit_: ast.stmt, loop: L
     )
 
 
-def _has_step(project: Project, module: Module, node: ast.AST) -> bool:
+def _has_step(project: Project, module: Module, node: ast.AST, after: int = 0) -> bool:
     return any(
-        isinstance(part, ast.Call) and (need_of_all(project, module, part) or "").startswith("runs")
+        isinstance(part, ast.Call)
+        and part.lineno > after
+        and (need_of_all(project, module, part) or "").startswith("runs")
         for part in ast.walk(node)
     )
 
