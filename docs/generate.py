@@ -514,6 +514,11 @@ rehearse`](../guides/before-you-pay.md#rehearse-the-job) runs the script, and se
   configuration of Accelerate; loaders without MpDeviceLoader; the last batch of a Trainer without
   `dataloader_drop_last`; values that are read under a condition.
 
+Neither sees what is right in another program: indices beyond the end of an array, which JAX
+clamps; a `ppermute` that is not a ring; a number of devices that is smaller than the machine's;
+processes whose own class loads the same data in each; loops that tracing unrolls, if their length
+is an option.
+
 In `check FOLDER`, scripts that share files are checked together, so that what one of them does,
 such as the upload of checkpoints, counts for all. `check SCRIPT` and `run` judge each script
 alone.

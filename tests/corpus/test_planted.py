@@ -40,5 +40,5 @@ def test_planted_mistakes_are_found_and_nothing_else(script: dict[str, Any]) -> 
 def test_most_are_found() -> None:
     mistakes = [mistake for script in SCRIPTS for mistake in script.get("mistakes", [])]
     assert len(mistakes) == 93
-    assert sum(not mistake.get("missed") for mistake in mistakes) >= 60
+    assert sum(not mistake.get("missed") for mistake in mistakes) >= 84
     assert len([script for script in SCRIPTS if "mistakes" not in script]) == 11

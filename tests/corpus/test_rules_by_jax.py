@@ -49,14 +49,16 @@ COSTS: Mapping[str, Callable[[Observation], bool]] = {
 }
 # A rule about several processes, and what JAX may raise in them.
 PROCESSES = "TPU613"
+# Another: what it says is an error in every process.
+READING = "TPU637"
 # In marked lines of these, one of several processes waits forever.
-ENDLESS = ("TPU615",)
+ENDLESS = ("TPU615", "TPU638")
 # What these say shows only where a program starts the processes itself.
 STARTING = ("TPU617", "TPU618", "TPU621")
 # About time, files and options of a whole run, which the observer of one step does not have.
-READ = tuple(f"TPU{number}" for number in range(624, 637))
+READ = (*(f"TPU{number}" for number in range(624, 637)), "TPU639")
 PROCESS_ERRORS = {"AssertionError", "ValueError"}
-CODES = sorted({*ERRORS, *COSTS, PROCESSES, *ENDLESS, *STARTING, *READ})
+CODES = sorted({*ERRORS, *COSTS, PROCESSES, READING, *ENDLESS, *STARTING, *READ})
 
 
 def observed(code: str) -> list[Observation]:
@@ -142,3 +144,18 @@ def test_marked_programs_do_in_several_processes_what_rule_says(count: int) -> N
         is_copied = len(parts) == 1 and parts != {""}
         is_alone = all(each["is_alone"] for each in processes)
         assert (is_copied or is_alone) == bool(marked), (case["why"], processes)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_processes_cannot_read_values_of_others() -> None:
+    rule = RULES[READING]
+    sources = [rule.bad, rule.good, *(case["source"] for case in cases(READING))]
+    bad, good, *others = observe_processes(PACKAGES, OBSERVER, 2, sources, JAX_PLATFORMS="cpu")
+    assert {each["error"] for each in bad} == {"RuntimeError"}, bad
+    assert not any(each["error"] for each in good), good
+    for case, processes in zip(cases(READING), others, strict=True):
+        marked = [number for number, line in enumerate(case["source"].split("\n"), 1)
+                  if f"# {READING}" in line]  # fmt: skip
+        raised = {(each["error"], each["line"]) for each in processes}
+        assert raised == {(case["raises"], marked[0]) if marked else ("", 0)}, (case["why"], raised)

@@ -18,7 +18,10 @@ from tpuctl.preflight.rules import RULES
 PACKAGES = TORCH_LOCK
 ON_SEVERAL = "TPU705"  # a rule about programs that train on several devices
 # About several processes, tokenizers, and other libraries; held against these by reading them.
-READ = (*(f"TPU7{number:02}" for number in range(6, 16)), *("TPU717", "TPU718", "TPU719"))
+READ = (
+    *(f"TPU7{number:02}" for number in range(6, 16)),
+    *(f"TPU7{number}" for number in range(17, 22)),
+)
 OBSERVER = Path(__file__).with_name("torch_observer.py")
 ITERATIONS = 25  # the observer shortens loops to a few more
 Observation = dict[str, Any]

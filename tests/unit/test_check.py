@@ -64,7 +64,7 @@ def test_garbage_collection_is_paused(
         ("from keras import layers", {"tensorflow_steps"}),
         ("import tensorflow", {"tensorflow_steps"}),
         ("import jax", {"jax", "jax_host", "jax_processes"}),
-        ("import torch_xla", {"torch"}),
+        ("import torch_xla", {"torch", "torch_processes"}),
     ],
 )
 def test_rules_about_frameworks_are_imported_if_used(
@@ -83,7 +83,7 @@ print(*(name.split(".")[3] for name in sys.modules if ".preflight.rules." in nam
     done = subprocess.run(
         [sys.executable, "-c", program, script], capture_output=True, text=True, check=True
     )
-    always = {"_common", "job", "tensorflow_host"}
+    always = {"_common", "job", "tensorflow_host", "tensorflow_input"}
     assert {*done.stdout.split()} == always | packages
 
 

@@ -21,13 +21,14 @@ NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be pars
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterator[Finding]]
 Value = TypeVar("Value")
-# Not `tensorflow_host`: a model of another library may be trained with TensorFlow.
+# Not `tensorflow_host` and `tensorflow_input`: TensorFlow may train a model of another library.
 FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "jax": lambda project, target: project.uses_jax,
     "jax_host": lambda project, target: project.uses_jax,
     "jax_processes": lambda project, target: project.uses_jax,
     "tensorflow_steps": lambda project, target: project.uses_tensorflow,
     "torch": is_torch_on_tpu,
+    "torch_processes": is_torch_on_tpu,
 }
 # About what the job of one script installs; the others are about the code of all files.
 JOB_RULES = frozenset(("TPU000", *(f"TPU50{number}" for number in range(3, 9))))

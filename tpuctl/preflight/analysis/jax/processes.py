@@ -89,6 +89,10 @@ class _Comparison:
                 return self._all(module, *parts)
             case ast.BinOp(left=left, right=right):
                 return self._all(module, left, right)
+            case ast.Compare(left=left, comparators=others):
+                return self._all(module, left, *others)
+            case ast.BoolOp(values=values):
+                return self._all(module, *values)
             case ast.UnaryOp(operand=operand):
                 return self.of(module, operand)
         return Sameness.UNKNOWN

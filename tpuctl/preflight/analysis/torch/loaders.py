@@ -36,6 +36,11 @@ def training_loaders(project: Project) -> list[LoaderCall]:
     return loaders
 
 
+def loaders_of(project: Project, module: Module, node: ast.expr) -> list[LoaderCall]:
+    """The calls of `DataLoader` that an expression may be, or may wrap."""
+    return list(_Origins(project).of(module, node))
+
+
 class _Origins:
     def __init__(self, project: Project) -> None:
         self.project, self.host = project, HostCode.of(project)

@@ -12,6 +12,16 @@ XM = "torch_xla.core.xla_model."
 ORDINALS = {f"{XM}get_ordinal", f"{XM}get_local_ordinal", "torch.distributed.get_rank"}
 ORDINALS |= {"torch_xla.runtime.global_ordinal", "torch_xla.runtime.local_ordinal"}
 ORDINALS |= {"torch_xla.runtime.process_index"}
+# Functions in which all processes meet, and such methods of Accelerate's object.
+COLLECTIVES = {
+    *(f"{XM}{name}" for name in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter")),
+    *(f"{XM}{name}" for name in ("collective_permute", "collective_broadcast", "rendezvous")),
+    *(f"{XM}{name}" for name in ("mesh_reduce", "optimizer_step", "reduce_gradients")),
+    f"{XM}broadcast_master_param",
+    *(f"torch.distributed.{name}" for name in ("barrier", "all_reduce", "all_gather", "reduce")),
+    *(f"torch.distributed.{name}" for name in ("broadcast", "gather", "all_gather_object")),
+}
+METHODS = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
 FIRST = {"is_main_process", "is_local_main_process"}
 
 
@@ -23,6 +33,14 @@ def is_accelerator(host: HostCode, module: Module, node: ast.expr) -> bool:
         return True
     is_parameter = values == [None] or not values
     return is_parameter and getattr(node, "attr", getattr(node, "id", "")) == "accelerator"
+
+
+def is_collective(host: HostCode, module: Module, call: ast.Call) -> bool:
+    """Whether all processes meet in a call."""
+    name = module.names.of(call.func)
+    if name is not None or not isinstance(call.func, ast.Attribute):
+        return name in COLLECTIVES
+    return call.func.attr in METHODS and is_accelerator(host, module, call.func.value)
 
 
 def is_first(host: HostCode, module: Module, node: ast.expr, always: bool = False) -> bool:

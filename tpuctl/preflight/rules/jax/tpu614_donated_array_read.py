@@ -11,12 +11,20 @@ from tpuctl.preflight.analysis.jax.loops import compiled_of
 from tpuctl.preflight.analysis.program.control_flow import (
     LOOPS,
     is_in_branch,
+    loop_around,
     names_bound_in,
     statements_after,
     statements_before,
 )
+from tpuctl.preflight.analysis.program.functions import function_of
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import NESTED, parts_of
+from tpuctl.preflight.analysis.program.syntax import (
+    NESTED,
+    argument_of,
+    elements_of,
+    parameters_of,
+    parts_of,
+)
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -45,7 +53,8 @@ RULE = Rule(
         "The results of a function with `donate_argnums` take the memory of the donated arrays, "
         'which are deleted: reading one raises "Array has been deleted", also by another name, '
         "as in `best = weights`, or as a part of a state. It is certain where the function "
-        "returns the donated argument updated, so that the memory is used again."
+        "returns the donated argument updated, so that the memory is used again. A thread that "
+        "saves a state while the next step donates it meets the same error, at times."
     ),
     bad=STEP
     + """\
@@ -82,6 +91,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
             for name, parameter in _donated(compiled, call):
                 is_sure = _returns_updated(compiled, parameter)
                 yield from _reads(module, call, name, is_sure)
+                yield from _in_background(project, module, call, name)
 
 
 def _donated(compiled: Compiled, call: ast.Call) -> Iterator[tuple[str, str]]:
@@ -250,3 +260,72 @@ def _kept(module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
             )
             hint = "Copy the arrays: jax.tree.map(jnp.copy, …), or jax.device_get(…) to the host."
             yield finding_at(RULE, module, statement, message, hint, severity=Severity.risk)
+
+
+def _in_background(
+    project: Project, module: Module, call: ast.Call, name: str
+) -> Iterator[Finding]:
+    """Arrays that a thread reads while the next iteration of a loop donates them."""
+    loop = loop_around(module, call)
+    if loop is None or name not in names_bound_in(loop):
+        return
+    names = {name} | {
+        statement.value.id
+        for statement in ast.walk(loop)
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name)
+        and name in names_bound_in(statement)
+    }  # fmt: skip
+    for handing in (node for node in ast.walk(loop) if isinstance(node, ast.Call)):
+        later = (node for node in ast.walk(loop) if getattr(node, "lineno", 0) > handing.lineno)
+        if any(map(_waits, later)):
+            continue
+        for where, start in _starts_of_threads(project, module, handing, names):
+            message = (
+                f"{quoted(where, start)} reads arrays that {quoted(module, call.func)} in line "
+                f"{call.lineno} donates in the next iteration"
+            )
+            hint = "Hand it a copy on the host: jax.device_get(…)."
+            yield finding_at(RULE, where, start, message, hint, severity=Severity.risk)
+
+
+def _starts_of_threads(
+    project: Project, module: Module, call: ast.Call, names: set[str]
+) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls that hand one of several names to a thread, directly or in a function."""
+    if any(getattr(value, "id", "") in names for value in _handed_to_thread(module, call)):
+        yield module, call
+    definition = function_of(project, module, call.func)
+    if definition is None:
+        return
+    where, function = definition
+    if isinstance(function, ast.Lambda):
+        return
+    nodes = where.own_nodes(function)
+    if any(map(_waits, nodes)):
+        return
+    passed = {
+        parameter.arg
+        for parameter in parameters_of(function)
+        if getattr(argument_of(function, call, parameter.arg), "id", "") in names
+    } - {name for statement in function.body for name in names_bound_in(statement)}
+    for start in (node for node in nodes if isinstance(node, ast.Call)):
+        if any(getattr(value, "id", "") in passed for value in _handed_to_thread(where, start)):
+            yield where, start
+
+
+def _handed_to_thread(module: Module, call: ast.Call) -> list[ast.expr]:
+    """What a call hands to a thread that it starts."""
+    if module.names.of(call.func) == "threading.Thread":
+        return [value for part in call.keywords if part.arg == "args"
+                for value in elements_of(part.value)]  # fmt: skip
+    is_submitted = isinstance(call.func, ast.Attribute) and call.func.attr == "submit"
+    is_pool = "concurrent" in module.packages and module.names.of(call.func) is None
+    return call.args[1:] if is_submitted and is_pool else []
+
+
+def _waits(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr in ("join", "result", "shutdown", "block_until_ready"))
+    )

@@ -6,12 +6,19 @@ import ast
 from collections.abc import Iterator
 
 from tpuctl.preflight.analysis.jax.compiled_functions import GRADIENTS, called_compiler, decorated
-from tpuctl.preflight.analysis.jax.meshes import PMAPS
+from tpuctl.preflight.analysis.jax.meshes import (
+    PARTITION_SPECS,
+    PMAPS,
+    mapped_functions,
+    named_axes,
+)
+from tpuctl.preflight.analysis.jax.processes import resolved
 from tpuctl.preflight.analysis.program.control_flow import names_bound_in, names_in
 from tpuctl.preflight.analysis.program.functions import function_of
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import Function, returns_of
+from tpuctl.preflight.analysis.program.syntax import Function, parameters_of, returns_of
 from tpuctl.preflight.analysis.source_findings import finding_at, quoted
+from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 STEP = """\
@@ -36,7 +43,9 @@ RULE = Rule(
         "In `jax.pmap`, each device has the gradients of its part of the batch. If they are not "
         "averaged before the update, every device trains a model of its own, on its part alone; "
         "the average of the losses does not show it. If the loss is a mean, `psum` makes the "
-        "gradients larger by the number of devices, and the learning rate with them."
+        "gradients larger by the number of devices, and the learning rate with them. The same "
+        "holds for `jax.shard_map` with `check_vma=False`; with the check, it sums the gradients "
+        "of replicated parameters itself."
     ),
     bad=STEP + "    return weights - 0.1 * grads, loss\n",
     good=STEP
@@ -51,6 +60,7 @@ LOCAL = ("jax.tree", "optax.", "jax.numpy.")
 METHODS = {"update", "apply_gradients"}
 REDUCTIONS = ("jax.lax.pmean", "jax.lax.psum")
 COLLECTIVES = ("jax.lax.p", "jax.lax.all_")
+CHECKS = {"check_vma", "check_rep"}
 MEANS = {"mean", "average"}
 
 
@@ -70,9 +80,50 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 continue
             reported.add(function)
             yield from _of_step(project, where, function)
+        for call, reference in mapped_functions(project, module):
+            if reference is None or reference.function in reported:
+                continue
+            replicated = _replicated(project, module, call, reference.function)
+            if replicated and _is_unchecked(project, module, call):
+                reported.add(reference.function)
+                yield from _of_step(project, reference.module, reference.function, replicated)
 
 
-def _of_step(project: Project, module: Module, step: Function) -> Iterator[Finding]:
+def _replicated(project: Project, module: Module, call: ast.Call, function: Function) -> set[str]:
+    """The parameters that `shard_map` gives to each device as a whole, if it splits others."""
+    specs = next((part.value for part in call.keywords if part.arg == "in_specs"), None)
+    if not isinstance(specs, ast.Tuple) or not any(named_axes(project, module, specs)):
+        return set()
+    return {
+        parameter.arg
+        for parameter, spec in zip(parameters_of(function), specs.elts, strict=False)
+        for where, value in [resolved(project, module, spec)]
+        if where.names.called(value) in PARTITION_SPECS and not getattr(value, "args", ())
+    }
+
+
+def _is_unchecked(project: Project, module: Module, call: ast.Call) -> bool:
+    """Whether JAX does not track which values differ, and so does not sum gradients itself."""
+    for keyword in call.keywords:
+        if keyword.arg in CHECKS:
+            return isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+        options = HostCode.of(project).assigned_values(module, keyword.value)
+        if keyword.arg is None and options:
+            return all(isinstance(each, ast.Dict) and _turns_off(each) for each in options)
+    return False
+
+
+def _turns_off(options: ast.Dict) -> bool:
+    return any(
+        getattr(key, "value", "") in CHECKS
+        and isinstance(value, ast.Constant) and value.value is False
+        for key, value in zip(options.keys, options.values, strict=True)
+    )  # fmt: skip
+
+
+def _of_step(
+    project: Project, module: Module, step: Function, replicated: set[str] | None = None
+) -> Iterator[Finding]:
     nodes = module.own_nodes(step)
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     reduced = [call for call in calls if module.names.of(call.func) in REDUCTIONS]
@@ -83,6 +134,8 @@ def _of_step(project: Project, module: Module, step: Function) -> Iterator[Findi
         names = {name for name in names_bound_in(assignment) if "grad" in name.lower()}
         is_gradient = (module.names.called(gradient_call.func) or "").endswith(GRADIENTS)
         if not is_gradient or len(names) != 1 or not isinstance(gradient_call.func, ast.Call):
+            continue
+        if replicated is not None and not _differentiates(gradient_call, replicated):
             continue
         readers = [node for node in nodes if _reads(node, names)]
         sums = [call for call in reduced if call in readers]
@@ -100,6 +153,10 @@ def _of_step(project: Project, module: Module, step: Function) -> Iterator[Findi
             message = f"`{name}` has the gradients of one device, and nothing averages them"
             hint = f'Add {name} = jax.lax.pmean({name}, "…") before the update.'
             yield finding_at(RULE, module, readers[0], message, hint)
+
+
+def _differentiates(call: ast.Call, parameters: set[str]) -> bool:
+    return bool(call.args) and getattr(call.args[0], "id", "") in parameters
 
 
 def _reads(node: ast.AST, names: set[str]) -> bool:

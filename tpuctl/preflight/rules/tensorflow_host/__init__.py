@@ -1,1 +1,1 @@
-"""Rules on TensorFlow code of the host: input pipelines of TPU nodes, strategies, versions."""
+"""Rules on TensorFlow code of the host: strategies, loops, versions."""

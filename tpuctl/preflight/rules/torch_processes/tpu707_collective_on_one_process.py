@@ -11,7 +11,7 @@ from tpuctl.preflight.analysis.source_findings import finding_at, quoted
 from tpuctl.preflight.analysis.torch.processes import (
     XM,
     compares_ordinal,
-    is_accelerator,
+    is_collective,
     is_first,
 )
 from tpuctl.preflight.analysis.values.host_code import HostCode
@@ -40,7 +40,9 @@ RULE = Rule(
     rationale=(
         "A collective such as `xm.all_reduce`, and a barrier such as `xm.rendezvous`, waits until "
         "every process has called it. If only the first process does, it waits forever, or takes "
-        "part in the next collective of the others, with other values."
+        "part in the next collective of the others, with other values. `xm.save` chooses the "
+        "process that writes itself: before PyTorch/XLA 2.0 it then waits for all, and since it "
+        "computes what its tensors still wait for, collectives included, in those that call it."
     ),
     bad=SCRIPT
     + """\
@@ -59,15 +61,8 @@ RULE = Rule(
     + MAIN,
 )
 
-COLLECTIVES = {
-    *(f"{XM}{name}" for name in ("all_reduce", "all_gather", "all_to_all", "reduce_scatter")),
-    *(f"{XM}{name}" for name in ("collective_permute", "collective_broadcast", "rendezvous")),
-    *(f"{XM}{name}" for name in ("mesh_reduce", "optimizer_step", "reduce_gradients")),
-    f"{XM}broadcast_master_param",
-    *(f"torch.distributed.{name}" for name in ("barrier", "all_reduce", "all_gather", "reduce")),
-    *(f"torch.distributed.{name}" for name in ("broadcast", "gather", "all_gather_object")),
-}
-METHODS = {"wait_for_everyone", "gather", "gather_for_metrics", "reduce", "save_state"}
+# Each process calls them, and they let one of them write.
+SAVES = {f"{XM}save", "torch_xla.utils.serialization.save"}
 HINT = "Call it in all processes, and use its result in one."
 
 
@@ -75,16 +70,17 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     host = HostCode.of(project)
     for module in project:
         for call in module.calls:
-            if _is_collective(host, module, call) and _is_on_one(host, module, call):
-                message = f"{quoted(module, call)} waits for processes that do not call it"
-                yield finding_at(RULE, module, call, message, HINT)
-
-
-def _is_collective(host: HostCode, module: Module, call: ast.Call) -> bool:
-    name = module.names.of(call.func)
-    if name is not None or not isinstance(call.func, ast.Attribute):
-        return name in COLLECTIVES
-    return call.func.attr in METHODS and is_accelerator(host, module, call.func.value)
+            is_save = module.names.of(call.func) in SAVES
+            if not (is_save or is_collective(host, module, call)):
+                continue
+            if not _is_on_one(host, module, call):
+                continue
+            message = f"{quoted(module, call)} waits for processes that do not call it"
+            hint = HINT
+            if is_save:
+                message = f"{quoted(module, call)} is for all processes, and one alone calls it"
+                hint = "Call it in all processes: it writes in the first of a machine alone."
+            yield finding_at(RULE, module, call, message, hint)
 
 
 def _is_on_one(host: HostCode, module: Module, node: ast.AST) -> bool:
@@ -94,7 +90,7 @@ def _is_on_one(host: HostCode, module: Module, node: ast.AST) -> bool:
         body = _body(ancestor)
         test = ancestor.test if isinstance(ancestor, ast.If) else None
         if test is not None and below in body and is_first(host, module, test):
-            return True
+            return not _others_call(module, node, ancestor)
         if below in body:
             before = body[: body.index(below)]
             if any(
@@ -105,6 +101,13 @@ def _is_on_one(host: HostCode, module: Module, node: ast.AST) -> bool:
             return False
         below = ancestor
     return False
+
+
+def _others_call(module: Module, node: ast.AST, conditional: ast.AST) -> bool:
+    """Whether the other processes call the same function in the other branch."""
+    called = module.names.called(node)
+    others = [part for other in getattr(conditional, "orelse", []) for part in ast.walk(other)]
+    return called is not None and called in map(module.names.called, others)
 
 
 def _body(node: ast.AST) -> list[ast.AST]:

@@ -1,0 +1,1 @@
+"""Rules on the datasets that scripts for TensorFlow train on."""

@@ -1,0 +1,1 @@
+"""Rules on scripts for PyTorch/XLA that several processes run together."""
