@@ -41,8 +41,8 @@ RULE = Rule(
         "A collective such as `xm.all_reduce`, and a barrier such as `xm.rendezvous`, waits until "
         "every process has called it. If only the first process does, it waits forever, or takes "
         "part in the next collective of the others, with other values. `xm.save` chooses the "
-        "process that writes itself: before PyTorch/XLA 2.0 it then waits for all, and since it "
-        "computes what its tensors still wait for, collectives included, in those that call it."
+        "process that writes itself. Older versions then wait for all processes; newer ones "
+        "compute what the tensors still wait for, collectives included, in those that call it."
     ),
     bad=SCRIPT
     + """\
