@@ -37,7 +37,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.test_seen_texts import cut, explained, texts
+from tests.unit.test_seen_texts import GENERAL, cut, explained, texts
 
 HELD_OUT = texts("held_out_texts.toml")
 SOME = 25  # texts that `make test` draws
@@ -53,7 +53,7 @@ def test_no_text_is_explained_wrongly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lot", "size", "in_the_table", "correct"), [(6, 37, 30, 14), (8, 78, 54, 45)]
+    ("lot", "size", "in_the_table", "correct"), [(6, 37, 31, 20), (8, 78, 55, 49)]
 )
 def test_held_out_texts_are_explained_as_often_as_before(
     lot: int, size: int, in_the_table: int, correct: int
@@ -70,7 +70,7 @@ def wrongly_explained(rows: list[dict[str, Any]]) -> list[tuple[str, str | None,
         (row["source"], name, part)
         for row in rows
         for part in cut(row["text"])
-        if (name := explained(part)) not in {None, *row["means"], *row.get("cut", ())}
+        if (name := explained(part)) not in {None, *row["means"], *row.get("cut", ()), *GENERAL}
     ]
 
 
