@@ -132,9 +132,9 @@ def test_general_error_explains_script_that_nothing_else_explains() -> None:
     failure = classified(FRAMES + b"TypeError: f() got an unexpected keyword argument 'x'\n")
     assert (failure.kind, failure.name) == ("failure", "arguments-differ")
     assert failure.detail.startswith("TypeError: f()")
-    gone = b"jaxlib.XlaRuntimeError: UNAVAILABLE: Socket closed\n"
+    unavailable = b"jaxlib.XlaRuntimeError: UNAVAILABLE: Socket closed\n"
     workers = {0: worker(0), 1: worker(1)}
-    logs = {0: FRAMES + b"KeyError: 'x'\n", 1: FRAMES + gone}
+    logs = {0: FRAMES + b"KeyError: 'x'\n", 1: FRAMES + unavailable}
     other = classify(workers, logs, READY)
     assert other is not None and other.name == "peer-gone", "a specific cause of another worker"
 
