@@ -124,7 +124,19 @@ def test_script_failure_is_not_attributed_to_machines(text: str) -> None:
     for log in (FRAMES + text.encode() + b"\n", text.encode()):
         for state in ("READY", "PREEMPTED", ""):
             failure = classified(log, Machines(state=state, is_spot=True))
-            assert (failure.kind, failure.name) == ("failure", "script"), (text, state)
+            assert failure.kind == "failure", (text, state)
+            assert failure.name == "script" or table().by_name(failure.name).general, text
+
+
+def test_general_error_explains_script_that_nothing_else_explains() -> None:
+    failure = classified(FRAMES + b"TypeError: f() got an unexpected keyword argument 'x'\n")
+    assert (failure.kind, failure.name) == ("failure", "arguments-differ")
+    assert failure.detail.startswith("TypeError: f()")
+    unavailable = b"jaxlib.XlaRuntimeError: UNAVAILABLE: Socket closed\n"
+    workers = {0: worker(0), 1: worker(1)}
+    logs = {0: FRAMES + b"KeyError: 'x'\n", 1: FRAMES + unavailable}
+    other = classify(workers, logs, READY)
+    assert other is not None and other.name == "peer-gone", "a specific cause of another worker"
 
 
 @pytest.mark.parametrize("name", ["hbm", "import", "missing-data", "bucket-permission", "nan"])
@@ -139,7 +151,7 @@ def test_cause_is_found_among_other_lines() -> None:
     survived = FRAMES + unavailable + b"trying again\n"
     survived += b"".join(b"step %d\n" % number for number in range(100))
     assert classified(survived + b"no more data\n").name == "script"
-    assert classified(survived + FRAMES + b"KeyError: 'x'\n").name == "script"
+    assert classified(survived + FRAMES + b"KeyError: 'x'\n").name == "missing-key"
     program = b"\n".join(b"  %d. Size: 64.00M Shape: f32[]" % number for number in range(30))
     hbm = b"XlaRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\n"
     assert classified(FRAMES + hbm + program).name == "hbm", "by its first line"

@@ -30,6 +30,8 @@ def texts(name: str) -> list[dict[str, Any]]:
 
 
 SEEN, FOREIGN = texts("seen_texts.toml"), texts("foreign_texts.toml")
+# They say no more than a part of a text proves.
+GENERAL = {error.name for error in table().errors if error.general}
 SOME = 40  # texts that `make test` draws
 WIDTHS = (80, 100, 120)  # of terminals, which wrap lines in the middle of words
 
@@ -80,7 +82,7 @@ def wrongly_explained(rows: list[dict[str, Any]]) -> list[tuple[str, str | None,
         (row["source"], name, part)
         for row in rows
         for part in [*cut(row["text"]), *(wrapped(row["text"], width) for width in WIDTHS)]
-        if (name := explained(part)) not in {None, row["known"], *row.get("cut", ())}
+        if (name := explained(part)) not in {None, row["known"], *row.get("cut", ()), *GENERAL}
     ]
 
 
@@ -136,6 +138,24 @@ def test_weak_match_counts_only_without_other_errors() -> None:
     assert explained(remark + "step 1 loss 2.3\n") == "torch-on-cpu"
     assert explained(remark + "ValueError: something never seen\n") is None
     assert explained(remark + "ERROR: (gcloud.x) something never seen\n") is None
+
+
+def test_general_error_counts_only_if_no_other_matches() -> None:
+    traceback = 'Traceback (most recent call last):\n  File "a.py", line 2, in step\n{}\n'
+    missing = "KeyError: 'x'"
+    assert explained(missing) == "missing-key"
+    assert explained(traceback.format(missing)) == "missing-key"
+    assert explained(f"MemoryError\n{missing}\n") == "host-memory", "although it is not the last"
+    survived = traceback.format(missing) + "retrying\n"
+    assert explained(survived + traceback.format("Hungry: never seen")) is None
+
+
+@pytest.mark.parametrize(
+    "part", ["Error: ", "TypeError: shape ", "ValueError: dtype expected ", "AttributeError: x: "]
+)
+def test_general_patterns_are_fast_for_any_line(part: str) -> None:
+    """A pattern that is not bounded would take minutes for these."""
+    table().match_general([part * 50_000])
 
 
 def wrongly_rejected(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:

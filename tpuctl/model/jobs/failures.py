@@ -270,6 +270,11 @@ def _from_record(worker: WorkerRecord, log: bytes) -> Failure:
         cause = "The job's dependencies could not be installed."
         return Failure("failure", worker.cause, cause, "Read the log:\n    tpuctl logs")
     lines = error_lines(log)
+    general = table().match_general(lines) if worker.cause == "script" else None
+    if general is not None:
+        known_error, line = general
+        hint = known_error.hint(extract_facts(line))
+        return Failure("failure", known_error.name, known_error.cause, hint, detail=line)
     return Failure(
         "failure",
         "script",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -35,6 +35,7 @@ FACTS = {
     "network": r'on network "([^"]+)"|\bnetworks/([a-z][\w-]*)',
     "constraint": r"\bconstraints?[/ ]'?(?:constraints/)?([a-z]+\.[\w.]+)",
 }
+MAX_GENERAL_LINE = 500  # characters of a line that general patterns are searched in
 PLACEHOLDER = re.compile(r"\{([a-z]+)\}")
 OPTIONAL = re.compile(r"\[\[(.*?)\]\]")
 # To find a word that every match of a regular expression contains.
@@ -65,6 +66,7 @@ class KnownError:
     lines_pattern: str = ""
     log_pattern: str = ""
     weak: bool = False  # matches only if the text has no other error
+    general: bool = False  # of any program: matches only if no other entry does
     fault: Fault | None = None
     needs_chips: bool = False  # a machine without chips is at fault, if the script may need them
     source: str = ""
@@ -136,6 +138,14 @@ class Table:
     def signatures(self) -> tuple[KnownError, ...]:
         """The errors that job logs are searched for."""
         return tuple(error for error in self.errors if error.fault is not None)
+
+    def match_general(self, lines: Iterable[str]) -> tuple[KnownError, str] | None:
+        """The general error of a program's final lines, best first, and its line."""
+        for line in lines:
+            for error in self.errors:
+                if error.general and error.is_line(line[:MAX_GENERAL_LINE]):
+                    return error, line.strip()
+        return None
 
     def match_response(
         self, status: str, text: str, reasons: Collection[str] = ()

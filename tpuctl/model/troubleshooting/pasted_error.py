@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tpuctl.errors import NotFound
-from tpuctl.model.logs.log_tail_signatures import error_lines, final_message
+from tpuctl.model.logs.log_tail_signatures import error_lines, final_message, last_lines
 from tpuctl.model.text.terminal_text import without_control_characters
 from tpuctl.model.troubleshooting.known_errors import Fault, KnownError, extract_facts, table
 
@@ -76,7 +76,15 @@ def _find(text: str) -> tuple[KnownError, str] | None:
         match = _by_match(region) or _by_lines(region)
         if match is not None:
             return match
-    return _by_weak_match(text)
+    return _by_weak_match(text) or table().match_general(_final_lines(text))
+
+
+def _final_lines(text: str) -> Iterator[str]:
+    log = text.encode(errors="replace")
+    yield from error_lines(log)
+    end = final_message(log)
+    if end is not None and SECONDARY_FAILURE.search(end):
+        yield from last_lines(log)
 
 
 def _regions(text: str) -> Iterator[str]:
@@ -122,7 +130,9 @@ def _joined(text: str) -> str:
 def _by_lines(text: str) -> tuple[KnownError, str] | None:
     for line in error_lines(text.encode(errors="replace")):
         for known_error in table().errors:
-            if known_error.lines is not None and known_error.lines.search(line):
+            if known_error.general or known_error.lines is None:
+                continue
+            if known_error.lines.search(line):
                 return known_error, line
     return None
 
