@@ -255,9 +255,9 @@ def page(outcomes: Mapping[str, Outcome], now: datetime, earlier: str = "") -> s
     details = []
     for suite in suites():
         if suite.name not in outcomes:
-            kept = [line for line in earlier.splitlines() if line.startswith(f"| {suite.title} |")]
-            parts += kept[:1] or [f"| {suite.title} | {suite.version} | not run | | |"]
-            details += kept[1:]
+            rows = [line for line in earlier.splitlines() if line.startswith(f"| {suite.title} |")]
+            parts += rows[:1] or [f"| {suite.title} | {suite.version} | not run | | |"]
+            details += rows[1:]
             continue
         outcome = outcomes[suite.name]
         counts = f"{outcome.passed} | {len(outcome.failures)} | {outcome.skipped}"
