@@ -9,6 +9,11 @@ import requests
 from google.api_core import exceptions
 from google.cloud import storage
 from google.cloud import storage_control_v2 as control
+from google.cloud.storage_control_v2.services.storage_control.transports import (
+    StorageControlGrpcTransport,
+)
+
+from tests.support.callers import Member, grant, make_role
 
 BUCKET = "tree"
 PARENT = f"projects/_/buckets/{BUCKET}"
@@ -304,3 +309,34 @@ def test_other_methods_are_refused_by_name(cloud: Any) -> None:
         )
     with pytest.raises(exceptions.MethodNotImplemented, match="ListAnywhereCaches"):
         list(client_of(cloud).list_anywhere_caches(parent=PARENT))
+
+
+def test_folders_require_permissions_of_their_bucket(cloud: Any) -> None:
+    bucket = make_bucket(cloud)
+    bucket.blob("a/file").upload_from_string("text")
+    reader = Member(cloud, "reader")
+    grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectViewer", reader.name)
+    client = control.StorageControlClient(
+        transport=StorageControlGrpcTransport(channel=cloud.channel(reader.token))
+    )
+    assert names(client) == ["a/"]
+    with pytest.raises(exceptions.Forbidden, match=r"storage\.folders\.create"):
+        create(client, "b/")
+    with pytest.raises(exceptions.Forbidden, match=r"storage\.folders\.(create|rename)"):
+        client.rename_folder(name=f"{PARENT}/folders/a/", destination_folder_id="b/")
+    with pytest.raises(exceptions.NotFound):
+        client.get_folder(name="projects/_/buckets/absent/folders/a/")
+    status, message = reader.status_and_message("DELETE", f"/storage/v1/b/{BUCKET}/folders/a%2F")
+    assert status == 403
+    assert "storage.folders.delete" in message
+
+
+def test_new_folders_of_an_object_require_permission(cloud: Any) -> None:
+    bucket = make_bucket(cloud)
+    bucket.blob("a/file").upload_from_string("text")
+    writer = Member(cloud, "writer")
+    role = make_role(cloud, "writes", ["storage.objects.create"])
+    grant(cloud, f"buckets/{BUCKET}", role, writer.name)
+    path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name="
+    assert writer.send("POST", f"{path}a/other", data=b"x").status_code == 200
+    assert writer.send("POST", f"{path}b/other", data=b"x").status_code == 403
