@@ -27,9 +27,9 @@ def make_bucket(cloud: Any, name: str = BUCKET, *, is_hierarchical: bool = True)
     return bucket
 
 
-def client_of(cloud: Any) -> control.StorageControlClient:
-    client: control.StorageControlClient = cloud.client(control.StorageControlClient, "grpc")
-    return client
+def client_of(cloud: Any, token: str | None = None) -> control.StorageControlClient:
+    transport = StorageControlGrpcTransport(channel=cloud.channel(token))
+    return control.StorageControlClient(transport=transport)
 
 
 def create(client: control.StorageControlClient, folder: str, **more: Any) -> control.Folder:
@@ -316,9 +316,7 @@ def test_folders_require_permissions_of_their_bucket(cloud: Any) -> None:
     bucket.blob("a/file").upload_from_string("text")
     reader = Member(cloud, "reader")
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectViewer", reader.name)
-    client = control.StorageControlClient(
-        transport=StorageControlGrpcTransport(channel=cloud.channel(reader.token))
-    )
+    client = client_of(cloud, reader.token)
     assert names(client) == ["a/"]
     with pytest.raises(exceptions.Forbidden, match=r"storage\.folders\.create"):
         create(client, "b/")
@@ -340,3 +338,21 @@ def test_new_folders_of_an_object_require_permission(cloud: Any) -> None:
     path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name="
     assert writer.send("POST", f"{path}a/other", data=b"x").status_code == 200
     assert writer.send("POST", f"{path}b/other", data=b"x").status_code == 403
+
+
+def test_folders_are_billed_to_requester(cloud: Any) -> None:
+    bucket = make_bucket(cloud)
+    bucket.requester_pays = True
+    bucket.patch()
+    writer = Member(cloud, "writer")
+    grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectAdmin", writer.name)
+    client = client_of(cloud, writer.token)
+    request = control.CreateFolderRequest(parent=PARENT, folder_id="a/")
+    with pytest.raises(exceptions.InvalidArgument, match="requester pays bucket"):
+        client.create_folder(request)
+    billed = [("x-goog-user-project", "local-project")]
+    with pytest.raises(exceptions.Forbidden, match=r"serviceusage\.services\.use"):
+        client.create_folder(request, metadata=billed)
+    role = "roles/serviceusage.serviceUsageConsumer"
+    grant(cloud, "projects/local-project", role, writer.name)
+    assert client.create_folder(request, metadata=billed).name == f"{PARENT}/folders/a/"

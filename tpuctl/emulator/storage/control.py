@@ -18,6 +18,7 @@ from tpuctl.emulator.storage.requests.primitives import (
     check_conditions,
     condition_not_met,
 )
+from tpuctl.emulator.storage.requests.user_project import check_user_project
 from tpuctl.emulator.storage.service import StorageService
 from tpuctl.emulator.wire.paging import name_of, requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry, Service
@@ -43,15 +44,15 @@ class StorageControlService(Service):
         }
 
     async def create_folder(self, request: Any, caller: Caller) -> Any:
-        bucket, name = _bucket(request.parent), request.folder_id
+        bucket, name = self._bucket(request.parent, caller), request.folder_id
         return _message(self._folders.insert(bucket, name, recursive=request.recursive))
 
     async def get_folder(self, request: Any, caller: Caller) -> Any:
-        return _message(self._load(request))
+        return _message(self._load(request, caller))
 
     async def list_folders(self, request: Any, caller: Caller) -> Any:
         rows = self._folders.list_all(
-            _bucket(request.parent),
+            self._bucket(request.parent, caller),
             request.prefix,
             request.delimiter,
             request.lexicographic_start,
@@ -63,30 +64,39 @@ class StorageControlService(Service):
         )
 
     async def delete_folder(self, request: Any, caller: Caller) -> None:
-        folder = self._load(request)
+        folder = self._load(request, caller)
         self._folders.delete(folder["bucket"], folder["name"])
 
     async def rename_folder(self, request: Any, caller: Caller) -> Any:
-        folder = self._load(request)
+        folder = self._load(request, caller)
         destination = request.destination_folder_id
         record = self._folders.begin_rename(folder["bucket"], folder["name"], destination)
         return self._registry.operations.message(record)
 
     async def delete_folder_recursive(self, request: Any, caller: Caller) -> Any:
-        folder = self._load(request)
+        folder = self._load(request, caller)
         record = self._folders.begin_delete(folder["bucket"], folder["name"])
         return self._registry.operations.message(record)
 
     async def get_storage_layout(self, request: Any, caller: Caller) -> Any:
-        layout = self._storage.buckets.layout(_bucket(request.name))
+        layout = self._storage.buckets.layout(self._bucket(request.name, caller))
         fields = {"locationType": layout["locationType"], "location": layout["location"]}
         fields["hierarchicalNamespace"] = layout["hierarchicalNamespace"]
         return json_format.ParseDict({"name": request.name, **fields}, types.StorageLayout.pb()())
 
-    def _load(self, request: Any) -> Folder:
+    def _bucket(self, name: str, caller: Caller) -> str:
+        """The bucket of a resource's name, which the caller's project can be billed for."""
+        parts = name.split("/")
+        if len(parts) < 4 or parts[0] != "projects" or parts[2] != "buckets":
+            raise invalid(f"Invalid resource name: {name!r}.")
+        bucket = self._registry.store.get_json("bucket", parts[3])
+        check_user_project(self._registry, caller, bucket, caller.user_project)
+        return parts[3]
+
+    def _load(self, request: Any, caller: Caller) -> Folder:
         """The folder of a request, whose preconditions hold."""
         bucket, _, name = request.name.partition("/folders/")
-        folder = self._folders.load(_bucket(bucket), name)
+        folder = self._folders.load(self._bucket(bucket, caller), name)
         query = {
             key: [str(getattr(request, field))]
             for field, key in (
@@ -105,13 +115,6 @@ class StorageControlService(Service):
         for name in self._folders.object_names(arguments):
             self._storage.remove_object(arguments["bucket"], name)
             await asyncio.sleep(0)
-
-
-def _bucket(name: str) -> str:
-    parts = name.split("/")
-    if len(parts) < 4 or parts[0] != "projects" or parts[2] != "buckets":
-        raise invalid(f"Invalid resource name: {name!r}.")
-    return parts[3]
 
 
 def _message(folder: Folder) -> Any:
