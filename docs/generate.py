@@ -302,7 +302,8 @@ def coverage_page() -> str:
     lines += [
         "Every method of the APIs that [the local cloud](../local-cloud.md) serves, as listed in",
         "Google's discovery documents. The same methods are served over gRPC, except for Compute",
-        "Engine, Cloud Storage, Resource Manager v1 and v2, and Service Usage v1beta1.",
+        "Engine, Cloud Storage, Resource Manager v1 and v2, and Service Usage v1beta1. Folders and",
+        "the layout of buckets are served by Storage Control v2, too, which only has gRPC here.",
         "Other methods fail by name, with 501 or UNIMPLEMENTED. Differences from Google are in",
         "[What it does not emulate](../local-cloud.md#what-it-does-not-emulate).\n",
         "What an emulated method was held against, from the strongest evidence to none:\n",

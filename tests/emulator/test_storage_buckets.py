@@ -178,3 +178,20 @@ def test_settings_of_wrong_type_are_rejected(cloud: Any, field: dict[str, Any]) 
     assert cloud.request("GET", path).json() == before
     assert cloud.request("PATCH", path, json={"no-such-field": 1}).status_code == 200
     assert "no-such-field" not in cloud.request("GET", path).json()
+
+
+@pytest.mark.parametrize("token", ["", "of-no-account", "x" * 100])
+def test_invalid_token_is_refused_in_the_words_of_storage(cloud: Any, token: str) -> None:
+    """As gcsfs expects it (gcsfs/tests/test_credentials.py)."""
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = cloud.request("GET", "/storage/v1/b?project=local-project", headers=headers)
+    assert answer.status_code == 401
+    assert answer.json()["error"]["errors"] == [
+        {
+            "message": "Invalid Credentials",
+            "domain": "global",
+            "reason": "authError",
+            "locationType": "header",
+            "location": "Authorization",
+        }
+    ]

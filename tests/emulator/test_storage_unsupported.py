@@ -33,7 +33,6 @@ METHODS = (
 )
 REFUSED_FIELDS = {
     "buckets": {
-        "hierarchicalNamespace": {"enabled": True},
         "ipFilter": {"mode": "Enabled"},
         "softDeletePolicy": {"hardDeletePause": {"enabled": True}},
     },

@@ -33,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "suites.md"
 LOCK = ROOT / "requirements" / "clients" / "suites.lock"
 OURS = "the local cloud's own"
+FOLDER = "TPUCTL_SUITES"  # the variable that names the folder of repositories' copies
 SERVICES = ("cloudresourcemanager", "compute", "iam", "iamcredentials", "orgpolicy", "storage")
 ROLES = ("roles/owner", "roles/storage.admin", "roles/iam.serviceAccountTokenCreator")
 HEAD = """# Suites of others
@@ -40,8 +41,9 @@ HEAD = """# Suites of others
 <!-- Written by `make suites`: change tests/suites instead. -->
 
 Tests of other projects, their code unchanged, against [the local cloud](../local-cloud.md) through
-`tpuctl local env`. Each suite comes with the package that it tests. What did not pass is listed
-with the reason: not emulated, by design, the client's own, or the local cloud's own.
+`tpuctl local env`. Each suite comes with the package that it tests or, if no package has it, from
+a copy of its repository at a commit. What did not pass is listed with the reason: not emulated, by
+design, the client's own, or the local cloud's own.
 """
 
 
@@ -51,9 +53,12 @@ class Suite:
 
     name: str
     title: str
-    package: str
-    sha256: str
-    tests: str
+    tests: str  # files or folders, separated by spaces
+    package: str = ""
+    sha256: str = ""
+    repository: str = ""  # instead of a package: its name on GitHub,
+    commit: str = ""
+    folder: str = "."  # and where in it the tests run
     project: str = "suites-project"
     account: str = ""  # a service account, which owns the project if the suite runs as it
     has_key: bool = False
@@ -61,6 +66,8 @@ class Suite:
     at_least: int = 1
     no_programs: Sequence[str] = ()
     unset: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    buckets: Sequence[str] = ()  # that must exist
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def reason(self, failure: str) -> str:
@@ -69,6 +76,22 @@ class Suite:
             if re.search(pattern, failure, re.DOTALL):
                 return reason
         return OURS
+
+    @property
+    def version(self) -> str:
+        if self.repository:
+            return f"{self.repository} {self.commit[:12]}"
+        return self.package.replace("==", " ")
+
+    @property
+    def checkout(self) -> Path | None:
+        """The copy of its repository, a clone or an export; None if there is none here."""
+        folder = Path(os.environ.get(FOLDER, "")) / self.repository.rpartition("/")[2]
+        return folder if os.environ.get(FOLDER) and folder.is_dir() else None
+
+    @property
+    def can_run(self) -> bool:
+        return not self.repository or self.checkout is not None
 
 
 @dataclass(frozen=True)
@@ -85,7 +108,22 @@ def suites() -> list[Suite]:
     return [Suite(name, **fields) for name, fields in table.items()]
 
 
-def sources(suite: Suite) -> Path:
+def sources(suite: Suite, home: Path) -> Path:
+    """The folder in which a suite runs: of its package, or in a copy of its repository."""
+    checkout = suite.checkout if suite.repository else None
+    if checkout is None:
+        return unpacked_package(suite)
+    if (checkout / ".git").exists():
+        command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+        commit = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+        if commit != suite.commit:
+            sys.exit(f"{checkout} is at {commit}, and {suite.name} is for {suite.commit}")
+    copy = home / "sources"
+    shutil.copytree(checkout, copy, ignore=shutil.ignore_patterns(".git"))
+    return copy / suite.folder
+
+
+def unpacked_package(suite: Suite) -> Path:
     """The unpacked source distribution of a suite's package, downloaded once."""
     folder = ImageStore().cache / "suites" / suite.sha256[:16]
     if not (folder / "complete").exists():
@@ -120,6 +158,8 @@ def run(suite: Suite, home: Path) -> Outcome:
                 if suite.has_key:
                     file = admin.create_key(email, home)
                     variables["GOOGLE_APPLICATION_CREDENTIALS"] = str(file)
+            for bucket in suite.buckets:
+                admin.create_bucket(bucket)
         programs = home / "bin"
         programs.mkdir()
         for name in suite.no_programs:
@@ -128,14 +168,15 @@ def run(suite: Suite, home: Path) -> Outcome:
         variables["PATH"] = f"{programs}{os.pathsep}{variables['PATH']}"
         for name in suite.unset:
             variables.pop(name, None)
+        variables.update(suite.variables)
         report = home / "report.xml"
         command = [str(locked_python(LOCK)), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += ["--timeout=120", f"--junit-xml={report}", suite.tests]
+        command += ["--timeout=120", f"--junit-xml={report}", *suite.tests.split()]
         log = home / "output.txt"
         with log.open("w") as output:
             subprocess.run(
                 command,
-                cwd=sources(suite),
+                cwd=sources(suite, home),
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -164,6 +205,9 @@ class _Admin:
     def create_account(self, name: str) -> str:
         path = f"/v1/projects/{self._project}/serviceAccounts"
         return str(self._post(path, {"accountId": name})["email"])
+
+    def create_bucket(self, name: str) -> None:
+        self._post(f"/storage/v1/b?project={self._project}", {"name": name})
 
     def create_key(self, email: str, folder: Path) -> Path:
         """The key file of an account, which gets ROLES. Keys must be permitted first."""
@@ -204,16 +248,20 @@ def outcome_of(report: Path) -> Outcome:
     return Outcome(len(passed - failures.keys()), len(skipped), list(failures.values()))
 
 
-def page(outcomes: Mapping[str, Outcome], now: datetime) -> str:
-    """The board, of a complete run."""
+def page(outcomes: Mapping[str, Outcome], now: datetime, earlier: str = "") -> str:
+    """The board, of a run of all suites. One that could not run keeps its lines of `earlier`."""
     parts = [HEAD, f"Run on {now:%Y-%m-%d} with tpuctl {__version__}.\n"]
     parts.append("| suite | version | passed | failed | skipped |\n|---|---|---|---|---|")
     details = []
     for suite in suites():
+        if suite.name not in outcomes:
+            rows = [line for line in earlier.splitlines() if line.startswith(f"| {suite.title} |")]
+            parts += rows[:1] or [f"| {suite.title} | {suite.version} | not run | | |"]
+            details += rows[1:]
+            continue
         outcome = outcomes[suite.name]
-        package = suite.package.replace("==", " ")
         counts = f"{outcome.passed} | {len(outcome.failures)} | {outcome.skipped}"
-        parts.append(f"| {suite.title} | {package} | {counts} |")
+        parts.append(f"| {suite.title} | {suite.version} | {counts} |")
         details += _details(suite, outcome.failures)
     if details:
         parts += ["\n## What did not pass\n", "| suite | tests | reason |\n|---|---|---|", *details]
@@ -241,16 +289,21 @@ def main() -> None:
     for suite in available.values():
         if names and suite.name not in names:
             continue
+        if not suite.can_run:
+            where = f"{FOLDER} names no folder with a copy of {suite.repository}"
+            print(f"{suite.name}: skipped, since {where}")
+            continue
         with tempfile.TemporaryDirectory(prefix="tpuctl-suite-") as home:
             outcome = outcomes[suite.name] = run(suite, Path(home))
         counts = (
             f"{outcome.passed} passed, {len(outcome.failures)} failed, {outcome.skipped} skipped"
         )
-        print(f"{suite.name}: {counts}")
+        print(f"{suite.name}: {counts}", flush=True)
         for failure in outcome.failures:
             print(f"  {failure.partition(': ')[0]}: {suite.reason(failure)}")
     if not names:
-        PAGE.write_text(page(outcomes, datetime.now(UTC)), "utf-8")
+        earlier = PAGE.read_text("utf-8")
+        PAGE.write_text(page(outcomes, datetime.now(UTC), earlier), "utf-8")
         print(f"wrote {PAGE.relative_to(ROOT)}")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from tests.suites.run import OURS, Outcome, Suite, outcome_of, page, run, suites
+from tests.suites.run import FOLDER, OURS, Outcome, Suite, outcome_of, page, run, sources, suites
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="passes"/>
@@ -35,9 +37,59 @@ def test_board_gives_the_reason_or_the_name() -> None:
     outcomes = {each.name: Outcome(5, 0, []) for each in suites()}
     outcomes[suite.name] = Outcome(5, 1, failures[:1])
     text = page(outcomes, datetime(2026, 11, 29, tzinfo=UTC))
-    assert f"| {suite.title} | {suite.package.replace('==', ' ')} | 5 | 1 | 1 |" in text
+    assert f"| {suite.title} | {suite.version} | 5 | 1 | 1 |" in text
     assert f"| 1 | {OURS}: `test_x::a` |" in text
     assert reason not in text
+
+
+REPOSITORY = Suite(
+    "reader", "A reader's tests", "tests", repository="owner/reader", commit="0123456789abcdef"
+)
+
+
+def test_suite_of_repository_runs_where_there_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(FOLDER, raising=False)
+    assert not REPOSITORY.can_run
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    assert not REPOSITORY.can_run
+    (tmp_path / "reader").mkdir()
+    assert REPOSITORY.can_run
+
+
+def test_suite_runs_in_a_copy_of_its_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "copies"))
+    inner = tmp_path / "copies" / "reader" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "test_it.py").write_text("")
+    folder = sources(replace(REPOSITORY, folder="inner"), tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["test_it.py"]
+    (folder / "output").touch()
+    assert [path.name for path in inner.iterdir()] == ["test_it.py"]
+
+
+def test_clone_at_another_commit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    clone = str(tmp_path / "reader")
+    subprocess.run(["git", "init", "--quiet", clone], check=True)
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    commit = ["commit", "--quiet", "--allow-empty", "--message", "x"]
+    subprocess.run(["git", "-C", clone, *author, *commit], check=True)
+    with pytest.raises(SystemExit, match="reader is for 0123456789abcdef"):
+        sources(REPOSITORY, tmp_path)
+
+
+def test_board_keeps_the_lines_of_a_suite_that_did_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.suites.run.suites", lambda: [REPOSITORY])
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    failures = ["test_x::a: error of ours"]
+    earlier = page({REPOSITORY.name: Outcome(5, 1, failures)}, now)
+    assert "| A reader's tests | owner/reader 0123456789ab | 5 | 1 | 1 |" in earlier
+    assert page({}, now, earlier) == earlier
+    assert "| A reader's tests | owner/reader 0123456789ab | not run | | |" in page({}, now)
 
 
 @pytest.mark.soak

@@ -165,8 +165,8 @@ def _any(description: Document) -> Check:
     return check
 
 
-# Packages without a document: error details and Empty.
-_FOREIGN = ("google.rpc", "google.protobuf")
+# Packages without a document: error details, Empty, and folders in operations.
+_FOREIGN = ("google.rpc", "google.protobuf", "google.storage.control.v2")
 
 
 def _object(description: Document, schema: Mapping[str, Any], name: str) -> Check:

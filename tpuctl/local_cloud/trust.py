@@ -17,8 +17,8 @@ CERTIFICATE_VARIABLES = (
     *("CURL_CA_BUNDLE", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
     *("NODE_EXTRA_CA_CERTS", "HTTPLIB2_CA_CERTS", "TENSORSTORE_CA_BUNDLE"),
 )
-# gcsfs queries Storage Control over gRPC for hierarchical buckets (gcsfs/extended_gcsfs.py), even
-# at custom endpoints with TLS. The local cloud has no such buckets.
+# gcsfs queries Storage Control for hierarchical buckets (gcsfs/extended_gcsfs.py), over gRPC with
+# TLS even at an endpoint without it. It finds them at Google's address, through the proxy.
 GCSFS_SETTINGS = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
 

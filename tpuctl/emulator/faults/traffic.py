@@ -46,6 +46,7 @@ class Caller:
     is_connected: Callable[[], bool] = field(default=lambda: True, compare=False, repr=False)
     exchange: Exchange | None = field(default=None, compare=False, repr=False)
     scopes: frozenset[str] = frozenset()  # of the token; empty if it is not limited
+    user_project: str = ""  # that a gRPC call is billed to, if it names one
 
 
 @dataclass

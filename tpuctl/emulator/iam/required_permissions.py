@@ -34,7 +34,7 @@ class PolicyResources:
         self._projects = projects
 
     def resolve(self, name: str) -> str:
-        """The project, account, secret, container or billing account of a name; "" if none."""
+        """The project, account, secret, bucket, container or billing account of a name, or ""."""
         parts = name.split("/")
         if len(parts) < 2 or not parts[1]:
             return ""
@@ -42,6 +42,9 @@ class PolicyResources:
             return f"{parts[0]}/{parts[1]}"
         if parts[0] != "projects":
             return ""
+        if parts[2:3] == ["buckets"] and len(parts) > 3:
+            exists = self.store.get("bucket", parts[3]) is not None
+            return f"buckets/{parts[3]}" if exists else ""
         if parts[2:3] == ["serviceAccounts"] and len(parts) > 3:
             return self.account(parts[3], parts[1])
         if parts[2:3] == ["secrets"] and len(parts) > 3:

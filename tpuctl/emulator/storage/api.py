@@ -1,9 +1,14 @@
-"""The declaration of Cloud Storage: it answers HTTP itself, so it has no surfaces."""
+"""The declaration of Cloud Storage, which answers HTTP itself, and of Storage Control."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from tpuctl.emulator.faults.google_messages import storage_denied
 from tpuctl.emulator.iam.api_access import ApiAccess
-from tpuctl.emulator.wire.google_api import GoogleApi
+from tpuctl.emulator.iam.required_permissions import Need
+from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
 # Reading and changing policies and metadata requires the widest scope.
 _FULL_CONTROL = (
@@ -26,11 +31,18 @@ _FULL_CONTROL = (
 )
 _READ_KEYS = ("devstorage.full_control", "devstorage.read_only", "cloud-platform.read-only")
 
+_NO_PATHS = "(?!)"  # Google describes Storage Control for gRPC only
+
+
+def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
+    return storage_denied(email, need.permission)
+
 
 _ACCESS = ApiAccess(
     package=__package__,
     host="storage.googleapis.com",
-    methods=("storage.",),
+    methods=("storage.", "google.storage.control."),
+    refuse=_refuse,
     scopes=("devstorage.full_control", "devstorage.read_write"),
     read_scopes=("devstorage.read_only", "cloud-platform.read-only"),
     method_scopes={
@@ -41,6 +53,17 @@ _ACCESS = ApiAccess(
 
 API = GoogleApi(
     access=_ACCESS,
-    services={"storage": "tpuctl.emulator.storage.service:StorageService"},
+    services={
+        "storage": "tpuctl.emulator.storage.service:StorageService",
+        "storage_control": "tpuctl.emulator.storage.control:StorageControlService",
+    },
+    surfaces=(
+        Surface(
+            "google.storage.control.v2.StorageControl",
+            "google.cloud.storage_control_v2.services.storage_control",
+            "storage_control",
+            _NO_PATHS,
+        ),
+    ),
     documents={"storage.v1": "Cloud Storage v1"},
 )

@@ -13,6 +13,8 @@ from aiohttp import web
 
 from tpuctl.emulator.state.errors import ApiError, invalid, unimplemented
 from tpuctl.emulator.storage.buckets.buckets import Buckets
+from tpuctl.emulator.storage.buckets.folder_methods import FolderMethods
+from tpuctl.emulator.storage.buckets.folders import Folders
 from tpuctl.emulator.storage.buckets.hmac_keys import HmacKeys
 from tpuctl.emulator.storage.buckets.managed_folders import ManagedFolders
 from tpuctl.emulator.storage.buckets.notifications import Notifications
@@ -58,12 +60,16 @@ class StorageService(Service):
     def __init__(self, registry: Registry) -> None:
         super().__init__(registry)
         self._buckets = buckets = Buckets(registry)
-        self._objects = Objects(registry.store, buckets, ObjectFiles(registry.home))
+        self.buckets = buckets
+        self.folders = Folders(registry.store, buckets, registry.operations)
+        files = ObjectFiles(registry.home)
+        self._objects = Objects(registry.store, buckets, self.folders, files)
         copies = Copies(registry.store, buckets, self._objects)
         lists = ObjectLists(registry.store, buckets, self._objects)
         self._uploads = Uploads(registry.store, self._objects)
         self._parts = MultipartUploads(registry.home, registry.store, self._objects, self._uploads)
-        folders = ManagedFolders(registry.store, buckets)
+        managed = ManagedFolders(registry.store, buckets)
+        folders = FolderMethods(self.folders, registry.operations)
         notifications = Notifications(registry.store, buckets)
         keys = HmacKeys(registry.store, buckets)
         xml_buckets = XmlBuckets(buckets, lists)
@@ -89,10 +95,21 @@ class StorageService(Service):
             ),
             ("GET", "b/*/storageLayout"): ("buckets.getStorageLayout", buckets.storage_layout),
             ("POST", "b/*/restore"): ("buckets.restore", buckets.restore),
-            ("GET", "b/*/managedFolders"): ("managedFolders.list", folders.list_all),
-            ("POST", "b/*/managedFolders"): ("managedFolders.insert", folders.insert),
-            ("GET", "b/*/managedFolders/*"): ("managedFolders.get", folders.get),
-            ("DELETE", "b/*/managedFolders/*"): ("managedFolders.delete", folders.delete),
+            ("GET", "b/*/managedFolders"): ("managedFolders.list", managed.list_all),
+            ("POST", "b/*/managedFolders"): ("managedFolders.insert", managed.insert),
+            ("GET", "b/*/managedFolders/*"): ("managedFolders.get", managed.get),
+            ("DELETE", "b/*/managedFolders/*"): ("managedFolders.delete", managed.delete),
+            ("GET", "b/*/folders"): ("folders.list", folders.list_all),
+            ("POST", "b/*/folders"): ("folders.insert", folders.insert),
+            ("GET", "b/*/folders/*"): ("folders.get", folders.get),
+            ("DELETE", "b/*/folders/*"): ("folders.delete", folders.delete),
+            ("POST", "b/*/folders/*/renameTo/folders/*"): ("folders.rename", folders.rename),
+            ("POST", "b/*/folders/*/deleteRecursive"): (
+                "folders.deleteRecursive",
+                folders.delete_recursive,
+            ),
+            ("GET", "b/*/operations"): ("buckets.operations.list", folders.list_operations),
+            ("GET", "b/*/operations/*"): ("buckets.operations.get", folders.get_operation),
             ("GET", f"b/*/{_CONFIGS}"): ("notifications.list", notifications.list_all),
             ("POST", f"b/*/{_CONFIGS}"): ("notifications.insert", notifications.insert),
             ("GET", f"b/*/{_CONFIGS}/*"): ("notifications.get", notifications.get),
@@ -131,6 +148,9 @@ class StorageService(Service):
         methods = {"objects.insert", "objects.cancelUpload", *XML_METHODS}
         methods.update(method for method, _ in self._table.values())
         return {f"storage.{method}" for method in methods}
+
+    def remove_object(self, bucket: str, name: str) -> None:
+        self._objects.remove({}, bucket, name)
 
     def sweep(self) -> None:
         """Remove leftovers of a killed process."""
@@ -334,6 +354,8 @@ def _shape(parts: list[str]) -> str:
     name_positions: tuple[int, ...] = (1, 3, 6, 8) if parts[2:3] == ["o"] else (1, 3)
     if parts[4:5] == ["acl"]:
         name_positions = (1, 3, 5)
+    if parts[4:5] == ["renameTo"]:
+        name_positions = (1, 3, 6)
     if parts[2:3] == ["iam"]:
         name_positions = (1,)
     return "/".join("*" if index in name_positions else part for index, part in enumerate(parts))

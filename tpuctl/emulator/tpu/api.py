@@ -43,6 +43,10 @@ def _operation(resources: PolicyResources, request: Any) -> Iterator[Need]:
     if match is not None:
         project = resources.project(match[1])
         yield Need(f"serviceusage.operations.{verb}", project, request.name)
+    elif request.name.startswith("projects/_/buckets/"):
+        bucket = resources.resolve(request.name)
+        if bucket:
+            yield Need(f"storage.bucketOperations.{verb}", bucket, request.name)
     elif request.name.startswith("projects/"):
         yield Need(f"tpu.operations.{verb}", resources.resolve(request.name), request.name)
 

@@ -70,12 +70,14 @@ class RpcServer:
         import grpc
 
         self.calls += 1
-        header = dict(context.invocation_metadata()).get("authorization")
+        metadata = dict(context.invocation_metadata())
+        header = metadata.get("authorization")
         answer, error_response = b"", None
         try:
             email = self._access.require(header)
             token = (header or "").partition(" ")[2].strip()
-            caller = Caller(email, scopes=self._access.scopes(token))
+            user_project = metadata.get("x-goog-user-project", "")
+            caller = Caller(email, scopes=self._access.scopes(token), user_project=user_project)
             answer = await self._router.call_grpc(method, data, caller)
         except ApiError as error:
             error_response = error

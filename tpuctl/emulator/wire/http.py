@@ -129,7 +129,13 @@ class HttpHandler:
             return
         header = request.raw.headers.get("Authorization")
         request.token = (header or "").partition(" ")[2].strip()
-        request.email = self._access.require(header)
+        try:
+            request.email = self._access.require(header)
+        except ApiError as error:
+            if header and not error.details and is_storage(request):
+                text, where = "Invalid Credentials", ("header", "Authorization")
+                raise ApiError("UNAUTHENTICATED", text, location=where) from error
+            raise
         request.scopes = self._access.scopes(request.token)
 
     async def _answer(self, request: Request) -> web.StreamResponse:

@@ -153,7 +153,7 @@ def _message_class(hint: Any) -> Any:
 def _rules(rest_base: type | None, rest_rules: Options, attribute: str) -> Iterable[Rule]:
     options = rest_rules.get(attribute, ()) if rest_base is None else ()
     holder = getattr(rest_base, f"_Base{camel(attribute)}", None)
-    if holder is not None:
+    if holder is not None and hasattr(holder, "_get_http_options"):  # else served by gRPC alone
         options = holder._get_http_options()
     for option in options:
         pattern, variables = compile_path(option["uri"])

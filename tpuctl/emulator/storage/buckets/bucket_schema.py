@@ -73,11 +73,11 @@ OUTPUT_ONLY = (
     *("metageneration", "objectRetention", "owner", "projectNumber", "satisfiesPZI"),
     *("satisfiesPZS", "selfLink", "softDeleteTime", "timeCreated", "updated"),
 )
-# All of these but what is refused when it is on, the namespace and the filter: clients send both
-# kinds back with an update.
+# All of these but what is refused when it is on, the filter: clients send both kinds back with an
+# update.
 BUCKET_FIELDS: Mapping[str, Any] = {
     **dict.fromkeys(OUTPUT_ONLY),
-    **{key: kind for key, kind in _SCHEMA.items() if key != "hierarchicalNamespace"},
+    **_SCHEMA,
     "autoclass": {
         **_SCHEMA["autoclass"],
         **dict.fromkeys(("terminalStorageClassUpdateTime", "toggleTime")),

@@ -50,6 +50,11 @@ def soft_delete_seconds(bucket: Bucket) -> int:
     return int(bucket["softDeletePolicy"]["retentionDurationSeconds"])
 
 
+def is_hierarchical(bucket: Bucket) -> bool:
+    """Whether it has folders."""
+    return bool((bucket.get("hierarchicalNamespace") or {}).get("enabled"))
+
+
 def merge(target: dict[str, Any], changes: dict[str, Any]) -> None:
     """A JSON merge patch (RFC 7396): null removes, objects merge, the rest replaces."""
     for key, value in changes.items():
@@ -134,6 +139,19 @@ def fill_defaults(bucket: Bucket, before: Bucket | None = None) -> None:
     versioning = bucket.get("versioning", {})
     if not isinstance(versioning, dict) or not isinstance(versioning.get("enabled", False), bool):
         raise invalid("Invalid argument: versioning")
+    _check_hierarchy(bucket, before)
+
+
+def _check_hierarchy(bucket: Bucket, before: Bucket | None) -> None:
+    """cloud.google.com/storage/docs/hns-overview; the wordings are guesses."""
+    if before is not None and is_hierarchical(before) != is_hierarchical(bucket):
+        raise invalid("Hierarchical namespace can only be enabled when the bucket is created.")
+    if not is_hierarchical(bucket):
+        return
+    if not bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
+        raise invalid("Hierarchical namespace requires uniform bucket-level access.")
+    if bucket.get("versioning", {}).get("enabled"):
+        raise invalid("Object versioning is not supported in buckets with hierarchical namespace.")
 
 
 def _fill_enforcement(bucket: Bucket, before: dict[str, Any]) -> None:

@@ -29,6 +29,7 @@ from tpuctl.emulator.storage.buckets.bucket_settings import (
     Bucket,
     apply_changes,
     fill_defaults,
+    is_hierarchical,
     merge,
     soft_delete_seconds,
 )
@@ -51,7 +52,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _PUBLIC = {"allUsers", "allAuthenticatedUsers"}
 _DELETED = "deleted-bucket"  # in the store, by BUCKET/GENERATION: what can be restored
 # Kinds in the store of what belongs to a bucket, by BUCKET/…
-NOTIFICATIONS, MANAGED_FOLDERS = "bucket-notification", "managed-folder"
+NOTIFICATIONS, MANAGED_FOLDERS, FOLDERS = "bucket-notification", "managed-folder", "folder"
 _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 
 
@@ -275,7 +276,7 @@ class Buckets:
         seconds, now = soft_delete_seconds(bucket), datetime.now(UTC)
         with self._store.transaction():
             self._store.delete("bucket", name)
-            for kind in (NOTIFICATIONS, MANAGED_FOLDERS):
+            for kind in (NOTIFICATIONS, MANAGED_FOLDERS, FOLDERS):
                 for key, _ in self._store.items(kind, f"{name}/"):
                     self._store.delete(kind, key)
             if seconds:
@@ -345,16 +346,17 @@ class Buckets:
         return Answer(self.show(changed, call))
 
     def storage_layout(self, call: Call) -> Answer:
-        bucket = self.load(call.parts[1])
-        return Answer(
-            {
-                "kind": "storage#storageLayout",
-                "bucket": bucket["name"],
-                "location": bucket["location"],
-                "locationType": bucket["locationType"],
-                "hierarchicalNamespace": {"enabled": False},
-            }
-        )
+        return Answer(self.layout(call.parts[1]))
+
+    def layout(self, name: str) -> dict[str, Any]:
+        bucket = self.load(name)
+        return {
+            "kind": "storage#storageLayout",
+            "bucket": bucket["name"],
+            "location": bucket["location"],
+            "locationType": bucket["locationType"],
+            "hierarchicalNamespace": {"enabled": is_hierarchical(bucket)},
+        }
 
     def get_policy(self, call: Call) -> Answer:
         bucket = self.load(call.parts[1])
@@ -406,6 +408,7 @@ class Buckets:
             return Answer(self.show(bucket, call))  # measured: nothing changes
         unchanged = (
             *("location", "name", "storageClass", "iamConfiguration", *OUTPUT_ONLY),
+            "hierarchicalNamespace",
             DEFAULT_OBJECT_LIST,
         )
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.store import Store
-from tpuctl.emulator.storage.buckets.buckets import MANAGED_FOLDERS, Buckets
+from tpuctl.emulator.storage.buckets.buckets import FOLDERS, MANAGED_FOLDERS, Buckets
 from tpuctl.emulator.storage.objects.contexts import context_filter
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects
@@ -72,7 +72,7 @@ class ObjectLists:
                 rows.page_token = common + _LAST_CHARACTER
         if delimiter == "/" and call.flag("includeFoldersAsPrefixes"):
             last = rows.page_token if token else _LAST_CHARACTER
-            folders = self._managed_folders(bucket["name"], prefix, position[0], last)
+            folders = self._folders(bucket["name"], prefix, position[0], last)
             prefixes = sorted(folders.union(prefixes))
         answer: dict[str, Any] = {"kind": "storage#objects"}
         if items:
@@ -83,11 +83,15 @@ class ObjectLists:
             answer["nextPageToken"] = token
         return Answer(answer)
 
-    def _managed_folders(self, bucket: str, prefix: str, first: str, last: str) -> set[str]:
-        """The prefixes of a page, up to the next slash, that managed folders have."""
-        names = [key for key, _ in self._store.items(MANAGED_FOLDERS, f"{bucket}/{prefix}")]
+    def _folders(self, bucket: str, prefix: str, first: str, last: str) -> set[str]:
+        """The prefixes of a page, up to the next slash, that folders have."""
         start = len(bucket) + 1 + len(prefix)
-        prefixes = {prefix + name[start:].partition("/")[0] + "/" for name in names}
+        below = {
+            key[start:].partition("/")[0]
+            for kind in (FOLDERS, MANAGED_FOLDERS)
+            for key, _ in self._store.items(kind, f"{bucket}/{prefix}")
+        }
+        prefixes = {f"{prefix}{name}/" for name in below if name}
         return {name for name in prefixes if first <= name <= last}
 
     def _source(self, call: Call, bucket: dict[str, Any]) -> tuple[str, bool]:

@@ -23,6 +23,7 @@ from tpuctl.emulator.storage.buckets.access_entries import (
 from tpuctl.emulator.storage.buckets.bucket_settings import (
     STORAGE_CLASSES,
     Bucket,
+    is_hierarchical,
     merge,
     soft_delete_seconds,
 )
@@ -33,6 +34,7 @@ from tpuctl.emulator.storage.buckets.encryption import (
     require_key,
     visible_body,
 )
+from tpuctl.emulator.storage.buckets.folders import Folders
 from tpuctl.emulator.storage.objects.contexts import changed_contexts
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.retention import (
@@ -81,9 +83,12 @@ Query = Mapping[str, list[str]]
 class Objects:
     """The objects of all buckets."""
 
-    def __init__(self, store: Store, buckets: Buckets, files: ObjectFiles) -> None:
+    def __init__(
+        self, store: Store, buckets: Buckets, folders: Folders, files: ObjectFiles
+    ) -> None:
         self._store = store
         self._buckets = buckets
+        self._folders = folders
         self.files = files
         self.versions = Versions(store, files)
         buckets.on_delete = self.versions.forget_bucket
@@ -216,6 +221,8 @@ class Objects:
             with self._store.transaction():
                 self.check_write(bucket, name, query)
                 bucket_record = self._buckets.load(bucket)
+                if is_hierarchical(bucket_record):
+                    self._folders.insert_parents(bucket, name)
                 previous = self.find(bucket, name)
                 if previous is not None:
                     self.retire(previous, bucket_record)

@@ -34,12 +34,12 @@ _USED_PARAMETERS = frozenset(
             "dropContextGroups",
         ),
         *("enableObjectRetention", "filter"),
-        # There are no folders but managed ones, and every bucket can be listed.
+        # Every bucket can be listed.
         *("endOffset", "generation", "includeFoldersAsPrefixes", "includeTrailingDelimiter"),
         *("kmsKeyName", "matchGlob", "maxBytesRewrittenPerCall", "maxResults", "name"),
         *("optionsRequestedPolicyVersion", "overrideUnlockedRetention", "pageSize", "pageToken"),
         *("destinationPredefinedAcl", "predefinedAcl", "predefinedDefaultObjectAcl"),
-        *("permissions", "prefix", "project", "projection", "returnPartialSuccess"),
+        *("permissions", "prefix", "project", "projection", "recursive", "returnPartialSuccess"),
         *(
             "rewriteToken",
             "serviceAccountEmail",
