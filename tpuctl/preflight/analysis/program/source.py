@@ -134,10 +134,10 @@ class Module:
 
     def of_types(self, *types: type[ast.AST]) -> Sequence[Any]:
         """The nodes of these types, in the order of `nodes`."""
-        found = [self._by_type[kind] for kind in {*types} if kind in self._by_type]
-        if len(found) <= 1:
-            return found[0] if found else []
-        return sorted(chain.from_iterable(found), key=self._positions.__getitem__)
+        lists = [self._by_type[kind] for kind in {*types} if kind in self._by_type]
+        if len(lists) <= 1:
+            return lists[0] if lists else []
+        return sorted(chain.from_iterable(lists), key=self._positions.__getitem__)
 
     @cached_property
     def used_names(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -520,9 +520,9 @@ def load(
     visited = {script}
 
     def enqueue(
-        name: str, found: Sequence[tuple[str, Path]], importer: Module | None = None
+        name: str, run_files: Sequence[tuple[str, Path]], importer: Module | None = None
     ) -> None:
-        for module_name, file in found:
+        for module_name, file in run_files:
             if file in visited:
                 continue
             exclusion = upload.exclusion_of(file) if upload is not None else None
@@ -545,8 +545,8 @@ def load(
             project.modules[name] = parsed
             if name == "__main__":
                 project.programs[parsed] = []
-            for imported, found in search_path.imports(parsed):
-                enqueue(imported, found, parsed)
+            for imported, run_files in search_path.imports(parsed):
+                enqueue(imported, run_files, parsed)
     if upload is not None and files is None:  # a script is started in its own folder
         project.unavailable[:0] = _own_package(project, script, folders)
     project.programs.update({started: list(project) for started in project.programs})
