@@ -79,6 +79,7 @@ from tpuctl.preflight.check import check_project, default_target
 
 check_project(Path(sys.argv[1]), default_target())
 print(*(name.split(".")[3] for name in sys.modules if ".preflight.rules." in name))
+assert "packaging" not in sys.modules, "no requirement has a version to compare"
 """
     done = subprocess.run(
         [sys.executable, "-c", program, script], capture_output=True, text=True, check=True

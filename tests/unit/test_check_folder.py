@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
-from tpuctl.preflight import check
+from tpuctl.jobs.file_selection import Exclusion, FileRules
+from tpuctl.jobs.upload_rules import upload_of
+from tpuctl.preflight import check, rules
+from tpuctl.preflight.analysis.program import source
+from tpuctl.preflight.analysis.program.scope_definitions import Definitions, Key
 from tpuctl.preflight.analysis.program.source import Module, ParsedFiles, Project, load
+from tpuctl.preflight.analysis.tracing import traced
+from tpuctl.preflight.analysis.tracing.traced import find_traced
 from tpuctl.preflight.check import check_folder, default_target
 from tpuctl.preflight.findings import Finding, Report, Target
-from tpuctl.preflight.rules import FINDERS, frameworks_of
+from tpuctl.preflight.rules import FINDERS, codes_for, frameworks_of
+from tpuctl.preflight.rules.jax_processes import tpu617_initialized_late
 
 GUARD = '\nif __name__ == "__main__":\n    main()\n'
 STEP = """\
@@ -198,3 +205,110 @@ def test_what_only_a_script_runs_does_not_run_when_it_is_imported(
     write(tmp_path, {"train.py": train, "helper.py": f"import jax\n\n{guard}jax.devices()\n"})
     codes = [finding.code for finding in checked(tmp_path).findings]
     assert ("TPU617" in codes) == (not guard)
+
+
+SHARED = {
+    "package/__init__.py": "",
+    "package/model.py": "import jax\nimport package.data\n",
+    "package/data.py": "import jax\n\nrows = jax.numpy.ones(4)\n",
+    **{f"train{number}.py": "import package.model\n" + GUARD for number in range(3)},
+}
+
+
+def test_files_that_scripts_share_are_located_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, SHARED)
+    uploaded: Counter[Path] = Counter()
+    located: Counter[str] = Counter()
+    exclusion_of, files = FileRules.exclusion_of, source._files
+
+    def recorded_exclusion(file_rules: FileRules, path: Path) -> Exclusion | None:
+        uploaded[path] += 1
+        return exclusion_of(file_rules, path)
+
+    def recorded_files(name: str, roots: Any) -> Iterator[tuple[str, Path]]:
+        located[name] += 1
+        return files(name, roots)
+
+    monkeypatch.setattr(FileRules, "exclusion_of", recorded_exclusion)
+    monkeypatch.setattr(source, "_files", recorded_files)
+    check_folder(tmp_path, default_target(), upload_of(None, tmp_path, None))
+    assert {path.name for path in uploaded} == {Path(name).name for name in SHARED}
+    assert {"package.model", "package.data", "jax"} <= located.keys()
+    assert {*uploaded.values(), *located.values()} == {1}
+
+
+def test_what_scripts_import_is_searched_once_for_what_starts_jax(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    initialize = "import jax\nimport package.data\n\ndef start():\n"
+    initialize += "    jax.distributed.initialize()\n"
+    scripts = {name: "import package.start\n" + text for name, text in SHARED.items()}
+    write(tmp_path, SHARED | {name: scripts[name] for name in scripts if "train" in name})
+    write(tmp_path, {"package/start.py": initialize})
+    searched: Counter[tuple[str, int]] = Counter()
+    starting = tpu617_initialized_late._starting
+
+    def recorded(project: Project, module: Module, node: ast.AST, depth: int) -> Any:
+        if isinstance(node, ast.stmt) and depth == 0:
+            searched[module.path.name, node.lineno] += 1
+        return starting(project, module, node, depth)
+
+    monkeypatch.setattr(tpu617_initialized_late, "_starting", recorded)
+    assert ("TPU617", "package/start.py", 5) in places(checked(tmp_path), tmp_path)
+    assert {*searched.values()} == {1}
+    assert {name for name, _ in searched} == {"data.py"}  # the only one that starts it
+
+
+def test_frameworks_are_asked_for_once_not_for_each_rule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, {"train.py": "import jax\n"})
+    asked: list[str] = []
+
+    def recorded(package: str) -> Any:
+        return lambda project, target: asked.append(package)
+
+    monkeypatch.setattr(rules, "FRAMEWORKS", {name: recorded(name) for name in rules.FRAMEWORKS})
+    list(codes_for(load(tmp_path / "train.py"), default_target()))
+    assert sorted(asked) == sorted(rules.FRAMEWORKS)
+
+
+def test_reads_of_a_name_are_resolved_once_for_all_its_bindings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = "def train{}():\n    def step(): ...\n    step()\n\n"
+    write(tmp_path, {"train.py": "".join(map(function.format, range(9)))})
+    definitions = Definitions(load(tmp_path / "train.py"))
+    resolved: list[ast.AST] = []
+    key_of = Definitions.key_of
+
+    def recorded(self: Definitions, module: Module, node: ast.AST) -> Key | None:
+        resolved.append(node)
+        return key_of(self, module, node)
+
+    monkeypatch.setattr(Definitions, "key_of", recorded)
+    steps = [key for key, _ in definitions.all if key[1] == "step"]
+    lines = [[node.lineno for _, node in definitions.loads_of(key)] for key in steps]  # type: ignore[attr-defined]
+    assert lines == [[4 * number + 3] for number in range(9)]
+    assert len(resolved) == len(set(resolved)) == 9
+
+
+def test_functions_on_the_host_are_looked_for_only_if_one_is_traced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ast.AST] = []
+    is_host = traced.is_host
+
+    def recorded(project: Project, module: Module, call: ast.Call) -> bool:
+        asked.append(call)
+        return is_host(project, module, call)
+
+    monkeypatch.setattr(traced, "is_host", recorded)
+    called = "def double(x): ...\n\ndata = data.map(double)\n"
+    step = "import tensorflow as tf\n\n@tf.function\ndef step(): ...\n\nstep()\n"
+    for text in (called, step + called):
+        (tmp_path / "train.py").write_text(text, "utf-8")
+        find_traced(load(tmp_path / "train.py"), default_target())
+        assert bool(asked) is (step in text)

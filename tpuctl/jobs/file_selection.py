@@ -46,8 +46,7 @@ ALWAYS_EXCLUDED = frozenset(
 )
 CI_CREDENTIALS = re.compile(r"gha-creds-.*\.json")  # written by google-github-actions/auth
 # Where programs keep tokens and passwords, by the ends of paths.
-CREDENTIALS = re.compile(
-    r"""(?:^|/)(?:
+CREDENTIALS = r"""(?:^|/)(?:
         \.env(?:\.(?!(?:example|sample|template|dist|defaults?)$)[^/]+)? | \.envrc
         | [._]netrc | \.git-credentials | \.npmrc | \.pypirc | \.pgpass | \.boto | \.s3cfg
         | \.databrickscfg | \.dockercfg | \.vault-token | kaggle\.json | client_secret[^/]*\.json
@@ -55,9 +54,7 @@ CREDENTIALS = re.compile(
         | \.aws/credentials | \.azure/[^/]*tokens?[^/]*\.json | \.cargo/credentials(?:\.toml)?
         | \.config/gcloud(?:/.*)? | \.config/gh/hosts\.yml | \.docker/config\.json
         | \.?huggingface/(?:token|stored_tokens) | \.kube/config | \.streamlit/secrets\.toml
-    )$""",
-    re.VERBOSE | re.IGNORECASE,
-)
+    )$"""
 
 LFS_FILTER = b"filter=lfs"
 MAX_NAME_LENGTH = 300  # in messages
@@ -278,7 +275,7 @@ class FileRules:
             ignored = self._ignored(path, is_folder, scope)
             if ignored is not None:
                 return ignored
-        if CREDENTIALS.search(name) and not self._is_named(name):
+        if _is_credential(name) and not self._is_named(name):
             remedy = f"Pass tokens with job.secrets, or add\n    {include_setting([name])}"
             return Exclusion(
                 name, "files with credentials are not uploaded", remedy=remedy, is_credential=True
@@ -363,6 +360,11 @@ class FileRules:
         files += _read(folder / GIT_IGNORE, folder, True, repository)
         files += _read(folder / OWN_IGNORE, folder, False, repository)
         return _Scope(files, repository, exclusion, links)
+
+
+def _is_credential(name: str) -> bool:
+    # Compiled when first needed, which takes longer than the check of a small script.
+    return re.search(CREDENTIALS, name, re.VERBOSE | re.IGNORECASE) is not None
 
 
 def _is_lfs_pointer(path: Path) -> bool:

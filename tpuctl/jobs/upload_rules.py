@@ -42,7 +42,7 @@ def upload_of(stack: Stack | None, folder: Path, script: Path | None) -> FolderU
         except (OSError, TpuctlError):  # `run` reports it
             return ()
 
-    return FolderUpload(rules.exclusion_of, _modules_around(rules.root), lfs_pointers)
+    return FolderUpload(cache(rules.exclusion_of), _modules_around(rules.root), lfs_pointers)
 
 
 def find_left_out(

@@ -10,8 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.dependency_sets import DependencySets, normalize
@@ -266,6 +264,8 @@ def _pythons(requires: str) -> tuple[str, ...]:
 
 def allows_python(requires: str, minor: str) -> bool:
     """Whether some release of a minor version satisfies `requires-python`."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         specifier = SpecifierSet(requires)
     except InvalidSpecifier:

@@ -7,13 +7,14 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from typing import TYPE_CHECKING, Any
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.script_metadata import read_script_metadata
+
+if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
 
 AUTO, IMAGE = "auto", "image"
 KEY = "requires-python"
@@ -69,6 +70,8 @@ class PythonRequest:
 
 def parse_python(text: str, where: str) -> PythonRequest:
     """The request of a setting: `image`, a version, or a range. Raises Usage."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # rarely needed
+
     value = text.strip()
     if value == IMAGE:
         return PythonRequest(SpecifierSet(), where, is_image=True)

@@ -65,8 +65,9 @@ FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
 
 def codes_for(project: Project, target: Target) -> Iterator[str]:
     """The codes of the rules that may apply to a project, by its imports and target."""
+    applies = dict(zip(FRAMEWORKS, frameworks_of(project, target), strict=True))
     for code, (package, _) in _MODULES.items():
-        if package not in FRAMEWORKS or FRAMEWORKS[package](project, target):
+        if applies.get(package, True):
             yield code
 
 

@@ -39,6 +39,7 @@ class Definitions:
         self.attribute_loads: dict[str, list[tuple[Module, ast.Attribute]]] = defaultdict(list)
         self.assigned: dict[str, set[ast.ClassDef]] = defaultdict(set)  # classes by attribute name
         self.aliases: dict[str, set[str]] = defaultdict(set)  # import aliases of each name
+        self._keyed_loads: dict[str, dict[Key | None, list[tuple[Module, ast.AST]]]] = {}
         self._named_keys: dict[str, Key | None] = {}
         self._families: dict[ast.ClassDef, list[ast.ClassDef]] = {}
         for module in project:
@@ -104,13 +105,21 @@ class Definitions:
 
     def loads_of(self, key: Key) -> list[tuple[Module, ast.AST]]:
         """The nodes that read a binding, as a name or an attribute of a module."""
-        names, loads = [key[1]], []
+        names = [key[1]]
+        loads: list[tuple[Module, ast.AST]] = []
         for name in names:  # grows during iteration
             names += [alias for alias in self.aliases.get(name, ()) if alias not in names]
-            for module, node in (*self.loads.get(name, ()), *self.attribute_loads.get(name, ())):
-                if self.key_of(module, node) == key:
-                    loads.append((module, node))
+            loads += self._loads_by_key(name).get(key, ())
         return loads
+
+    def _loads_by_key(self, name: str) -> dict[Key | None, list[tuple[Module, ast.AST]]]:
+        """The nodes with a name by what they refer to, which is found once for each node."""
+        if name not in self._keyed_loads:
+            by_key: dict[Key | None, list[tuple[Module, ast.AST]]] = defaultdict(list)
+            for module, node in (*self.loads.get(name, ()), *self.attribute_loads.get(name, ())):
+                by_key[self.key_of(module, node)].append((module, node))
+            self._keyed_loads[name] = by_key
+        return self._keyed_loads[name]
 
     def key_of(self, module: Module, node: ast.AST) -> Key | None:
         """The binding that an expression refers to."""

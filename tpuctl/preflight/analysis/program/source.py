@@ -10,7 +10,8 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -120,19 +121,23 @@ class Module:
         return [self.tree, *self.parents]
 
     @cached_property
-    def _by_type(self) -> dict[type[ast.AST], list[tuple[int, Any]]]:
-        """The nodes of each type, with their positions in `nodes`."""
-        by_type: dict[type[ast.AST], list[tuple[int, Any]]] = defaultdict(list)
-        for position, node in enumerate(self.nodes):
-            by_type[node.__class__].append((position, node))
+    def _by_type(self) -> dict[type[ast.AST], list[Any]]:
+        """The nodes of each type, in the order of `nodes`."""
+        by_type: dict[type[ast.AST], list[Any]] = defaultdict(list)
+        for node in self.nodes:
+            by_type[node.__class__].append(node)
         return by_type
 
-    def of_types(self, *types: type[ast.AST]) -> list[Any]:
+    @cached_property
+    def _positions(self) -> dict[ast.AST, int]:
+        return {node: position for position, node in enumerate(self.nodes)}
+
+    def of_types(self, *types: type[ast.AST]) -> Sequence[Any]:
         """The nodes of these types, in the order of `nodes`."""
-        positions = [entry for kind in {*types} for entry in self._by_type.get(kind, ())]
-        if len(types) > 1:
-            positions.sort()  # positions are unique: nodes are never compared
-        return [node for _, node in positions]
+        lists = [self._by_type[kind] for kind in {*types} if kind in self._by_type]
+        if len(lists) <= 1:
+            return lists[0] if lists else []
+        return sorted(chain.from_iterable(lists), key=self._positions.__getitem__)
 
     @cached_property
     def used_names(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -175,7 +180,7 @@ class Module:
         )
 
     @cached_property
-    def calls(self) -> list[ast.Call]:
+    def calls(self) -> Sequence[ast.Call]:
         return self.of_types(ast.Call)
 
     @cached_property
@@ -413,6 +418,36 @@ def _environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]
                 yield texts[1], method == "setdefault"
 
 
+class SearchPath:
+    """The folders in which scripts that share them find what they import; each name is looked up
+    once."""
+
+    def __init__(self, roots: Sequence[Path], around: Sequence[Path]) -> None:
+        self._roots, self._around = roots, around
+        self._holders: dict[str, list[Path]] = {}  # by the tops of names; most are libraries
+        self._files: dict[str, list[tuple[str, Path]]] = {}  # by names
+        self._imports: dict[Module, list[tuple[str, list[tuple[str, Path]]]]] = {}
+
+    def files(self, name: str) -> list[tuple[str, Path]]:
+        """The files that importing a module runs, parent packages first; those in the folders
+        around only if no root has its top."""
+        if name not in self._files:
+            top = name.partition(".")[0]
+            if top not in self._holders:
+                self._holders[top] = [root for root in self._roots if _holds(root, top)]
+                if not self._holders[top] and top not in sys.stdlib_module_names:
+                    self._holders[top] = list(self._around)
+            self._files[name] = list(_files(name, self._holders[top]))
+        return self._files[name]
+
+    def imports(self, module: Module) -> list[tuple[str, list[tuple[str, Path]]]]:
+        """The names that a file imports and that are files in these folders, with those files."""
+        if module not in self._imports:
+            names = ((name, self.files(name)) for name in module.names.imported)
+            self._imports[module] = [(name, files) for name, files in names if files]
+        return self._imports[module]
+
+
 class ParsedFiles:
     """The files of several projects, each parsed once."""
 
@@ -420,26 +455,8 @@ class ParsedFiles:
         self._parsed: dict[Path, ast.Module | UnreadableFile] = {}
         self._texts: dict[Path, str] = {}
         self._modules: dict[tuple[Path, str, str], Module] = {}
-        # By folders: the files of each name.
-        self._located: dict[tuple[tuple[Path, ...], ...], dict[str, list[tuple[str, Path]]]] = {}
-        # The folders among some that have a package: most imports are of libraries, many times.
-        self._holders: dict[tuple[tuple[Path, ...], str], list[Path]] = {}
-
-    def imported(
-        self, name: str, roots: tuple[Path, ...], around: tuple[Path, ...]
-    ) -> list[tuple[str, Path]]:
-        """The files that importing a module runs, parent packages first; those in the folders
-        around only if no root has its top."""
-        located = self._located.setdefault((roots, around), {})
-        if name not in located:
-            top = name.partition(".")[0]
-            if (roots, top) not in self._holders:
-                self._holders[roots, top] = [root for root in roots if _holds(root, top)]
-            files = list(_files(name, self._holders[roots, top]))
-            if around and not files and not _has_top(name, roots):
-                files = list(_files(name, around))
-            located[name] = files
-        return located[name]
+        # By the folders of a search path.
+        self.search_path = cache(SearchPath)
 
     def module(self, path: Path, name: str, package: str) -> Module | UnreadableFile:
         """A file under a name, with what was found out about it in other projects."""
@@ -452,17 +469,6 @@ class ParsedFiles:
         if key not in self._modules:
             self._modules[key] = Module(path, name, self._texts[path], parsed, package)
         return self._modules[key]
-
-    def imports(
-        self, module: Module, roots: tuple[Path, ...], around: tuple[Path, ...]
-    ) -> list[str]:
-        """The names that a file imports and that are files in these folders."""
-        key = "imports", roots, around
-        if key not in module.cache:
-            names = module.names.imported
-            module.cache[key] = [name for name in names if self.imported(name, roots, around)]
-        imports: list[str] = module.cache[key]
-        return imports
 
     def _parse(self, path: Path) -> ast.Module | UnreadableFile:
         try:
@@ -508,26 +514,28 @@ def load(
         package = _package(script, project.root)
         roots[:0] = [script.parent] if script.parent not in roots else []
     parsed_files = files or ParsedFiles()
-    folders, around = tuple(roots), upload.around if upload is not None else ()
+    folders = tuple(roots)
+    search_path = parsed_files.search_path(folders, upload.around if upload is not None else ())
     pending = [("__main__", script)]
     visited = {script}
 
-    def enqueue(name: str, module: Module | None = None) -> None:
-        for module_name, file in parsed_files.imported(name, folders, around):
+    def enqueue(
+        name: str, run_files: Sequence[tuple[str, Path]], importer: Module | None = None
+    ) -> None:
+        for module_name, file in run_files:
             if file in visited:
                 continue
             exclusion = upload.exclusion_of(file) if upload is not None else None
             if exclusion is None:
                 visited.add(file)
                 pending.append((module_name, file))
-            elif module is not None:
-                project.unavailable.append(Unavailable(module, name, file, exclusion))
+            elif importer is not None:
+                project.unavailable.append(Unavailable(importer, name, file, exclusion))
                 break
 
     if package:
-        enqueue(package)  # imported before the module runs
-    while pending:
-        name, path = pending.pop(0)
+        enqueue(package, search_path.files(package))  # imported before the module runs
+    for name, path in pending:  # grows during iteration
         if name != "__main__":
             package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         parsed = parsed_files.module(path, name, package)
@@ -537,8 +545,8 @@ def load(
             project.modules[name] = parsed
             if name == "__main__":
                 project.programs[parsed] = []
-            for imported in parsed_files.imports(parsed, folders, around):
-                enqueue(imported, parsed)
+            for imported, run_files in search_path.imports(parsed):
+                enqueue(imported, run_files, parsed)
     if upload is not None and files is None:  # a script is started in its own folder
         project.unavailable[:0] = _own_package(project, script, folders)
     project.programs.update({started: list(project) for started in project.programs})

@@ -16,6 +16,7 @@ FIELDS_WITHOUT_NODES = frozenset(
 )
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _child_fields: dict[type[ast.AST], tuple[str, ...]] = {}  # by class, filled on first use
+_child_fields[ast.Constant] = ()  # its value is no node
 
 
 def dotted(node: ast.AST) -> str | None:
@@ -63,6 +64,8 @@ def parts_of(node: ast.AST) -> list[ast.AST]:
     for name in fields:
         value = getattr(node, name, None)
         if value.__class__ is list:
+            if not value:  # as most are
+                continue
             children += [child for child in value if isinstance(child, ast.AST)]
         elif isinstance(value, ast.AST):
             children.append(value)

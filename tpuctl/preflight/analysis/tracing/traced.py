@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tpuctl.preflight.analysis.program.functions import function_of, is_legacy_keras, keras_bases
 from tpuctl.preflight.analysis.program.qualified_names import keras_name
@@ -126,11 +127,8 @@ class _Search:
     def __init__(self, project: Project, target: Target) -> None:
         self.project, self.target = project, target
         self.traced: dict[ast.AST, Traced] = {}
-        self.host: set[ast.AST] = set()
         # In code for JAX and other libraries, `run` is not a strategy's method.
         self.has_tensorflow = any(_keras_of(module) for module in project)
-        for module in project:
-            self._record_host(module)
         self.reachability = reachability_of(project)
         roots = [root for module in project for root in self._roots(module)]
         pending = list(self._with_callers(roots))
@@ -185,14 +183,18 @@ class _Search:
 
     # Roots ------------------------------------------------------------------------------------
 
-    def _record_host(self, module: Module) -> None:
-        """Record the functions that `tf.data` or Python run on the host."""
-        for node in module.calls:
-            if is_host(self.project, module, node):
-                for value in [*node.args, *(keyword.value for keyword in node.keywords)]:
-                    definition = function_of(self.project, module, value)
-                    if definition is not None:
-                        self.host.add(definition[1])
+    @cached_property
+    def host(self) -> set[ast.AST]:
+        """The functions that `tf.data` or Python run on the host; not needed if none is traced."""
+        values = [
+            (module, value)
+            for module in self.project
+            for node in module.calls
+            if is_host(self.project, module, node)
+            for value in (*node.args, *(keyword.value for keyword in node.keywords))
+        ]
+        definitions = [function_of(self.project, *value) for value in values]
+        return {definition[1] for definition in definitions if definition is not None}
 
     def _roots(self, module: Module) -> Iterator[Traced]:
         types = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Call, ast.ClassDef)

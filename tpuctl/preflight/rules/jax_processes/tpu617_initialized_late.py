@@ -117,9 +117,16 @@ def _starting(
 
 def _imported(project: Project, module: Module) -> Iterator[tuple[Module, ast.Call]]:
     """What starts JAX while the imports run of a script that uses a module."""
-    for script, modules in project.programs.items():
-        imported = [other for other in modules if other is not script]
-        for other in imported if module in modules else ():
-            for statement in other.tree.body:
-                if not is_main_guard(statement):
-                    yield from _starting(project, other, statement, 0)
+    imported = {
+        other: None  # once, in order: scripts share most of what they import
+        for script, modules in project.programs.items()
+        if module in modules
+        for other in modules
+        if other is not script
+    }
+    for other in imported:
+        if STARTING.isdisjoint(other.used_names[0]):
+            continue
+        for statement in other.tree.body:
+            if not is_main_guard(statement):
+                yield from _starting(project, other, statement, 0)
