@@ -23,7 +23,7 @@ READ = (
     *(f"TPU7{number}" for number in range(17, 22)),
 )
 OBSERVER = Path(__file__).with_name("torch_observer.py")
-ITERATIONS = 25  # the observer shortens loops to a few more
+ITERATIONS = 8  # the observer shortens loops to a few more
 Observation = dict[str, Any]
 # Whether a program does what a rule says.
 VERDICTS: Mapping[str, Callable[[Observation], bool]] = {

@@ -17,7 +17,7 @@ from typing import Any
 import torch_xla
 from torch_xla.debug import metrics
 
-ITERATIONS = 30  # of the loops of a program
+ITERATIONS = 10  # of the loops of a program
 FILE = "train.py"
 COUNTED = {
     "compilations": "CompileTime",

@@ -76,7 +76,7 @@ def losses(log: str) -> list[tuple[int, float]]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("template", "parts", "steps"),
-    [("jax", "chips: 8 (cpu), hosts: 1", 200), ("torch", "parts: 1 (CPU), hosts: 1", 800)],
+    [("jax", "chips: 8 (cpu), hosts: 1", 120), ("torch", "parts: 1 (CPU), hosts: 1", 400)],
 )
 async def test_template_on_preempted_tpu_resumes_where_it_stopped(
     make_stack: Callable[..., Tpuctl],
@@ -140,7 +140,7 @@ async def test_template_on_slice_survives_signals_of_one_worker(
     )
     script = copy_template(template, stack)
     await stack.up()
-    arguments = ["--steps", "200", "--batch", "16", "--save-every", "20"]
+    arguments = ["--steps", "60", "--batch", "16", "--log-every", "2", "--save-every", "6"]
     assert await stack.run(script, arguments) == 0
     log = log_of(events, 1)
     events.clear()
@@ -158,7 +158,7 @@ async def test_template_on_slice_survives_signals_of_one_worker(
     following = asyncio.ensure_future(stack.follow(record))
     await async_until(lambda: len(losses(log_of(events, 1))) > 2, "rows of attempt 1", 600)
     await send("TERM", worker=2)
-    await async_until(lambda: len(losses(log_of(events, 2))) > 4, "rows of attempt 2", 600)
+    await async_until(lambda: len(losses(log_of(events, 2))) > 6, "rows of attempt 2", 600)
     await send("KILL", worker=1)
     assert await asyncio.wait_for(following, 900) == 0
 
@@ -169,12 +169,12 @@ async def test_template_on_slice_survives_signals_of_one_worker(
     reached = losses(second)[-1][0]
     (saved,) = [
         saved
-        for saved in {step, *range(20, reached + 1, 20)}
+        for saved in {step, *range(6, reached + 1, 6)}
         if f"resuming after step {saved}\n" in third
     ]
     assert saved > step, "checkpoints are complete soon after the step"
-    assert losses(first) + losses(second) == undisturbed[: reached // 10]
-    assert losses(third) == undisturbed[saved // 10 :]
+    assert losses(first) + losses(second) == undisturbed[: reached // 2]
+    assert losses(third) == undisturbed[saved // 2 :]
     await stack.down(delete_bucket=True)
 
 
@@ -194,7 +194,7 @@ async def test_jax_template_on_two_slices_survives_loss_of_one(
     )
     script = copy_template("jax", stack)
     await stack.up()
-    arguments = ["--steps", "200", "--batch", "16", "--save-every", "20"]
+    arguments = ["--steps", "60", "--batch", "16", "--log-every", "2", "--save-every", "6"]
     assert await stack.run(script, arguments) == 0
     log = log_of(events, 1)
     events.clear()
