@@ -77,8 +77,9 @@ methods: $(VENV)/.installed
 	TPUCTL_WRITE_METHODS=1 $(BIN)/pytest -m soak $(call PARALLEL,1) tests/gcloud tests/emulator/test_request_fields.py
 	$(BIN)/python docs/generate.py
 
+# With MINUTES, tests that have not started by then are left out, and named.
 soak: $(VENV)/.installed
-	$(BIN)/pytest -m soak --durations 60 --timeout 1800 $(call PARALLEL,2)
+	$(BIN)/pytest -m soak --durations 60 --timeout 1800 $(call PARALLEL,2) $(if $(MINUTES),--minutes $(MINUTES))
 
 # What failed beside others, alone: a defect fails again, and what the load of the machine did is
 # printed as such. It is work to do, but no reason to hold back a change.

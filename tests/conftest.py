@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +35,8 @@ _MESSAGES = pytest.StashKey[list[str]]()
 _TRANSCRIPT = pytest.StashKey[Path]()
 _VALIDATOR = pytest.StashKey[Any]()
 _TALLY = pytest.StashKey[Any]()
+_DEADLINE = pytest.StashKey[float]()
+_NO_TIME = "no time was left (--minutes)"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,8 +94,20 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--minutes", type=float, help="after so many minutes, no test is started")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if (minutes := config.getoption("minutes")) is not None:
+        config.stash[_DEADLINE] = time.monotonic() + 60 * minutes
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips `tensorflow` tests without a Python for their version, by default 2.18.0."""
+    """Skips tests for which no time is left, and `tensorflow` tests without a Python for their
+    version, by default 2.18.0."""
+    if time.monotonic() > item.config.stash.get(_DEADLINE, math.inf):
+        pytest.skip(_NO_TIME)
     for marker in item.iter_markers("tensorflow"):
         # Imported only for these tests.
         from tests.support.prerequisites import require_image
@@ -174,5 +190,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     tally = config.stash.get(_TALLY, None) if validator is None else validator.tally
     if tally is not None:
         terminalreporter.write_line(str(tally))
+    skipped = terminalreporter.stats.get("skipped", ())
+    if left_out := sorted(report.nodeid for report in skipped if _NO_TIME in str(report.longrepr)):
+        terminalreporter.write_line(f"Not started, as {_NO_TIME}: {', '.join(left_out)}")
     for message in config.stash.get(_MESSAGES, ()):
         terminalreporter.write_line(f"Recorded as called by tests, but not called: {message}")

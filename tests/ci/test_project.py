@@ -205,3 +205,17 @@ def test_release_runs_in_empty_environment_and_as_tool_of_uv(tmp_path: Path) -> 
     done = succeed([str(tmp_path / "bin" / "tpuctl"), "--version"])
     assert done.stdout == f"tpuctl {__version__}\n"
     assert (tmp_path / "tools" / "tpuctl" / MAN_PAGE).exists()
+
+
+@pytest.mark.soak
+def test_tests_are_left_out_by_name_once_their_minutes_are_over() -> None:
+    """So that continuous integration ends in time on a slow day."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/unit/test_rooms.py", "--minutes"]
+    over, enough = (
+        subprocess.run([*command, minutes], cwd=ROOT, capture_output=True, text=True, check=False)
+        for minutes in ("0", "5")
+    )
+    assert (over.returncode, enough.returncode) == (0, 0)
+    assert "Not started, as no time was left (--minutes): tests/unit/test_rooms.py::" in over.stdout
+    assert "passed" not in over.stdout
+    assert "Not started" not in enough.stdout and "passed" in enough.stdout

@@ -150,7 +150,7 @@ async def test_evicted_pods_of_slice_resume(make_stack: MakeStack) -> None:
     folder = stack.stack_file.parent / "jax"
     shutil.copytree(assets.templates() / "jobs/jax", folder)
     await stack.up()
-    arguments = ["--steps", "150", "--batch", "16", "--save-every", "1000"]
+    arguments = ["--steps", "40", "--batch", "16", "--log-every", "2", "--save-every", "1000"]
     settings = JobSetSettings(image="python:3.10")  # as the machines that stand for pods have
     exported = await stack.export_jobset(folder / "train.py", arguments, settings, name="bert-1")
 
