@@ -49,12 +49,12 @@ ALL = [(method, field) for method in TABLE for field in fields_of(method)]
 
 
 def test_sampled_fields_are_not_ignored(prober: Prober) -> None:
-    found = outcomes(prober, random.sample(ALL, SAMPLE))
-    assert {place: text for place, text in found.items() if text not in OUTCOMES} == {}
+    observed = outcomes(prober, random.sample(ALL, SAMPLE))
+    assert {place: text for place, text in observed.items() if text not in OUTCOMES} == {}
     record = json.loads(RECORD.read_text("utf-8"))
     assert {
         (method, name): outcome
-        for (method, name), outcome in found.items()
+        for (method, name), outcome in observed.items()
         if name not in record[method][outcome]
     } == {}
 
@@ -65,8 +65,8 @@ def test_every_method_with_fields_is_asked(cloud: Any) -> None:
     assert [file for file in ELSEWHERE.values() if not (folder / file).exists()] == []
     methods = [method for method in emulated_methods(cloud) if has_fields(method)]
     assert len(methods) > 100
-    known = (*TABLE, *ELSEWHERE)
-    assert [m for m in methods if not any(fnmatchcase(m, each) for each in known)] == []
+    asked = (*TABLE, *ELSEWHERE)
+    assert [m for m in methods if not any(fnmatchcase(m, each) for each in asked)] == []
     assert set(TABLE) <= set(methods)
 
 
@@ -108,12 +108,12 @@ def test_no_parameter_of_a_list_is_ignored(cloud: Any) -> None:
 
 @pytest.mark.soak
 def test_no_field_is_ignored(prober: Prober) -> None:
-    found = outcomes(prober, ALL)
-    assert {place: text for place, text in found.items() if text not in OUTCOMES} == {}
+    observed = outcomes(prober, ALL)
+    assert {place: text for place, text in observed.items() if text not in OUTCOMES} == {}
     record = {
         method: {
             outcome: sorted(
-                name for (each, name), text in found.items() if (each, text) == (method, outcome)
+                name for (each, name), text in observed.items() if (each, text) == (method, outcome)
             )
             for outcome in OUTCOMES
         }

@@ -194,9 +194,9 @@ class Prober:
         read = entry["read"].replace("{n}", str(number))
         verb, _, address = read.rpartition(" ")
         resource = self._cloud.request(verb or "GET", address).json()
-        kept = _at(resource, path)
-        is_link = isinstance(kept, str) and kept.endswith(f"/{field.value}")
-        return kept == field.value or is_link
+        returned = _at(resource, path)
+        is_link = isinstance(returned, str) and returned.endswith(f"/{field.value}")
+        return returned == field.value or is_link
 
 
 def _put(body: Any, path: tuple[str | int, ...], value: Any) -> None:
