@@ -468,8 +468,9 @@ class Folders:
             names, file = self._names_in(folder), f"{last}.py"
             paths = [folder / last / "__init__.py"] if last in names else []
             paths += [folder / file] if file in names else []
-            found = [(name, path.absolute()) for path in paths if path.is_file()]
-            self._files[key] = (self.files(root, parent) if parent else []) + found[:1]
+            above = self.files(root, parent) if parent else []
+            files = [(name, path.absolute()) for path in paths if path.is_file()]
+            self._files[key] = above + files[:1]
         return self._files[key]
 
     def _names_in(self, folder: Path) -> frozenset[str]:
