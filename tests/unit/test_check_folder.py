@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -218,25 +220,27 @@ SHARED = {
 def test_files_that_scripts_share_are_located_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(tmp_path, SHARED)
+    write(tmp_path, SHARED | {"other/train.py": "import package.data\n" + GUARD})
     uploaded: Counter[Path] = Counter()
-    located: Counter[str] = Counter()
-    exclusion_of, files = FileRules.exclusion_of, source._files
+    listed: Counter[Path] = Counter()
+    exclusion_of, scandir = FileRules.exclusion_of, os.scandir
 
     def recorded_exclusion(file_rules: FileRules, path: Path) -> Exclusion | None:
         uploaded[path] += 1
         return exclusion_of(file_rules, path)
 
-    def recorded_files(name: str, roots: Any) -> Iterator[tuple[str, Path]]:
-        located[name] += 1
-        return files(name, roots)
+    def recorded_listing(folder: Path) -> Any:
+        listed[folder] += 1
+        return scandir(folder)
 
     monkeypatch.setattr(FileRules, "exclusion_of", recorded_exclusion)
-    monkeypatch.setattr(source, "_files", recorded_files)
-    check_folder(tmp_path, default_target(), upload_of(None, tmp_path, None))
-    assert {path.name for path in uploaded} == {Path(name).name for name in SHARED}
-    assert {"package.model", "package.data", "jax"} <= located.keys()
-    assert {*uploaded.values(), *located.values()} == {1}
+    upload = upload_of(None, tmp_path, None)
+    listing = SimpleNamespace(**{**vars(os), "scandir": recorded_listing})
+    monkeypatch.setattr(source, "os", listing)
+    check_folder(tmp_path, default_target(), upload)
+    assert {path.name for path in uploaded} == {Path(name).name for name in SHARED} | {"train.py"}
+    assert {tmp_path, tmp_path / "package", tmp_path / "other"} <= listed.keys()
+    assert {*uploaded.values(), *listed.values()} == {1}
 
 
 def test_what_scripts_import_is_searched_once_for_what_starts_jax(

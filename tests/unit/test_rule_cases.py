@@ -24,5 +24,7 @@ def cases() -> Iterator[object]:
 def test_findings_match_markers(file: Path, case: dict[str, Any], tmp_path: Path) -> None:
     assert case["why"], file
     code = file.stem.partition("_")[0].upper()
-    target = Target(**{"tensorflow": "2.18.0", "replicas": 8, **case.get("target", {})})
+    settings = {"tensorflow": "2.18.0", "replicas": 8, **case.get("target", {})}
+    lists = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
+    target = Target(**(settings | lists))
     RuleChecker(tmp_path, code).assert_marked(case["source"], target)

@@ -12,8 +12,9 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.model.scripts.requirement_files import parse_toml, required
-from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.model.scripts.requirement_files import parse_toml
+from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.requirements import once_per_folder, required_by
 from tpuctl.preflight.findings import Target, UnreadRequirements
 
 # Files with dependencies, and the command that writes them into requirements.txt.
@@ -38,9 +39,9 @@ WITH_TENSORFLOW = {
 def unread_requirements(project: Project, target: Target) -> Iterator[UnreadRequirements]:
     """A note for each such file, if nothing else is installed and the script imports a module that
     is neither Python's nor in its folder."""
-    if target.requirements is not None or target.installs_more or _installs(project):
+    if target.requirements is not None or target.installs_more or any(_installs(project, target)):
         return
-    files = list(_files(project.root))
+    files = _files(project, target)
     has_tensorflow = target.tensorflow is not None or not target.image
     image_modules = WITH_TENSORFLOW if has_tensorflow and not target.brings_python else set[str]()
     missing = sorted(_imported(project) - image_modules) if files else []
@@ -52,11 +53,11 @@ def unread_requirements(project: Project, target: Target) -> Iterator[UnreadRequ
         yield UnreadRequirements(path, 1, text)
 
 
-def _installs(project: Project) -> bool:
+@once_per_folder
+def _installs(project: Project, target: Target) -> Iterator[bool]:
     root = project.root
-    if (root / "requirements.txt").exists() or any((root / "wheels").glob("*.whl")):
-        return True
-    return "build-system" in _document(root) or bool(required(root, None, project.script.path))
+    yield (root / "requirements.txt").exists() or any((root / "wheels").glob("*.whl"))
+    yield "build-system" in _document(root) or bool(required_by(project, target))
 
 
 def _document(root: Path) -> dict[str, object]:
@@ -68,23 +69,38 @@ def _document(root: Path) -> dict[str, object]:
 
 def _imported(project: Project) -> set[str]:
     """The modules that are imported at module level and are neither Python's nor the project's."""
-    tops: set[str] = set()
-    for module in project:
+    tops = set[str]().union(*map(_tops, project)) - sys.stdlib_module_names
+    folders = {project.root, project.root / "src", project.script.path.parent}
+    return {top for top in tops if not any(_holds(project, folder, top) for folder in folders)}
+
+
+def _tops(module: Module) -> set[str]:
+    """The first parts of the names that a file imports at module level, cached."""
+    if _tops not in module.cache:
+        tops = module.cache[_tops] = set[str]()
         for node in module.tree.body:
             if isinstance(node, ast.Import):
                 tops |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 tops.add((node.module or "").partition(".")[0])
-    return {module for module in tops - sys.stdlib_module_names if not _is_own(project, module)}
+    names: set[str] = module.cache[_tops]
+    return names
 
 
-def _is_own(project: Project, top: str) -> bool:
-    folders = {project.root, project.root / "src", project.script.path.parent}
-    return any((folder / f"{top}.py").exists() or (folder / top).is_dir() for folder in folders)
+def _holds(project: Project, folder: Path, top: str) -> bool:
+    """Whether a folder has a module or package, cached."""
+    key = _holds, folder, top
+    if key not in project.shared:
+        is_module = (folder / f"{top}.py").exists() or (folder / top).is_dir()
+        project.shared[key] = is_module
+    is_held: bool = project.shared[key]
+    return is_held
 
 
-def _files(root: Path) -> Iterator[tuple[Path, str]]:
+@once_per_folder
+def _files(project: Project, target: Target) -> Iterator[tuple[Path, str]]:
     """Files with dependencies, and what to do instead."""
+    root = project.root
     for name, command in OTHERS.items():
         if (root / name).is_file():
             yield root / name, f"run `{command}`"

@@ -36,9 +36,10 @@ def read_script_metadata(script: Path | None) -> ScriptMetadata | None:
     if script is None or not is_file(script):
         return None
     try:
-        lines = [line.rstrip() for line in script.read_text("utf-8-sig").split("\n")]
+        text = script.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError):
         return None
+    lines = [line.rstrip() for line in text.split("\n")] if START in text else []
     if START not in lines:
         return None
     first = lines.index(START) + 1

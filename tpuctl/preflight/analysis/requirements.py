@@ -5,18 +5,26 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import TypeVar
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.dependency_sets import split_setting
 from tpuctl.model.scripts.lock_files import lock_of_script
-from tpuctl.model.scripts.requirement_files import Requirement, parse_requirement, usual_file
+from tpuctl.model.scripts.requirement_files import (
+    Requirement,
+    parse_requirement,
+    possibly_required,
+    usual_file,
+)
 from tpuctl.model.scripts.script_metadata import ScriptMetadata, read_script_metadata
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.values.host_code import HostCode
+from tpuctl.preflight.findings import Target
 
 PROCESS_STARTERS = {
     "subprocess.run",
@@ -27,6 +35,7 @@ PROCESS_STARTERS = {
 PROCESS_STARTERS |= {"subprocess.check_output", "subprocess.getoutput", "os.system", "os.popen"}
 PIP = re.compile(r"\bpip(?!eline)")
 UPGRADE_FLAGS = {"-U", "--upgrade", "--force-reinstall", "-I", "--ignore-installed"}
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -40,13 +49,47 @@ class Installed:
     is_upgrade: bool  # whether pip replaces an installed version
 
 
+def once_per_folder(
+    find: Callable[[Project, Target], Iterable[Result]],
+) -> Callable[[Project, Target], Sequence[Result]]:
+    """What a script and the files of its folder say of a job: found once for all scripts of the
+    folder without metadata, for which it is the same."""
+
+    @wraps(find)
+    def results(project: Project, target: Target) -> Sequence[Result]:
+        if metadata_of(project) is not None:
+            return list(find(project, target))
+        key = find, project.root, target
+        if key not in project.shared:
+            project.shared[key] = list(find(project, target))
+        of_folder: Sequence[Result] = project.shared[key]
+        return of_folder
+
+    return results
+
+
+@once_per_folder
+def requirements_of(project: Project, target: Target) -> Iterable[Requirement]:
+    """The requirements of the job, also those that have a marker."""
+    return possibly_required(project.root, target.requirements, project.script.path)
+
+
+def required_by(project: Project, target: Target) -> list[Requirement]:
+    """The requirements of the job that apply everywhere, without those that have a marker."""
+    requirements = requirements_of(project, target)
+    return [requirement for requirement in requirements if not requirement.is_conditional]
+
+
 def metadata_of(project: Project) -> ScriptMetadata | None:
     """The script's metadata; None without any, or if it is invalid, which is reported when the
     job's dependencies are read."""
-    try:
-        return read_script_metadata(project.script.path)
-    except Usage:
-        return None
+    if ScriptMetadata not in project.cache:
+        try:
+            project.cache[ScriptMetadata] = read_script_metadata(project.script.path)
+        except Usage:
+            project.cache[ScriptMetadata] = None
+    metadata: ScriptMetadata | None = project.cache[ScriptMetadata]
+    return metadata
 
 
 def requirements_file(project: Project, setting: str | None) -> Path | None:
@@ -63,8 +106,15 @@ def requirements_file(project: Project, setting: str | None) -> Path | None:
     return project.root / name if name is not None else None
 
 
-def installed(project: Project) -> Iterator[Installed]:
+def installed(project: Project) -> list[Installed]:
     """The packages in the script's pip commands."""
+    if Installed not in project.cache:
+        project.cache[Installed] = list(_all_installed(project))
+    packages: list[Installed] = project.cache[Installed]
+    return packages
+
+
+def _all_installed(project: Project) -> Iterator[Installed]:
     if not any(_mentions_pip(module) for module in project):
         return
     for module in project:

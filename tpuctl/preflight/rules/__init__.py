@@ -8,7 +8,7 @@ what it is about: `FRAMEWORKS` has those that apply only to projects that use a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,7 @@ from tpuctl.preflight.findings import Finding, Rule, Target
 
 NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be parsed
 CODE_PREFIX = re.compile(r"TPU\d*")
-Find = Callable[[Project, Target], Iterator[Finding]]
+Find = Callable[[Project, Target], Iterable[Finding]]
 Value = TypeVar("Value")
 # Not `tensorflow_host` and `tensorflow_input`: TensorFlow may train a model of another library.
 FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.program.syntax import SCOPES, parameters_of
@@ -17,8 +17,7 @@ BINDING_NODES = (
 )
 
 
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """One binding of a name: to the value of an expression or a part of it."""
 
     value: ast.expr | None = None  # None for a definition, a parameter, or if unknown
@@ -62,7 +61,8 @@ def bindings_of(module: Module) -> dict[Key, list[Binding]]:
 
 def _scope_of(module: Module, node: ast.AST) -> ast.AST:
     """The innermost function, class or module around a node."""
-    return next(ancestor for ancestor in module.ancestors(node) if isinstance(ancestor, SCOPES))
+    scope: ast.AST = module.enclosing(node, SCOPES) or module.tree
+    return scope
 
 
 def _keys(module: Module, target: ast.expr) -> Iterator[Key]:
@@ -106,4 +106,4 @@ def _unpacked(target: ast.expr, binding: Binding) -> Iterator[tuple[ast.expr, Bi
         if len(parts) == len(target.elts):
             yield from _unpacked(element, Binding(parts[number]))
         else:
-            yield from _unpacked(element, replace(binding, items=(*binding.items, number)))
+            yield from _unpacked(element, binding._replace(items=(*binding.items, number)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tpuctl.preflight.analysis.program.source import Module
-from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, SCOPES, dotted
+from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, SCOPES, dotted, walk
 
 Loop = ast.For | ast.AsyncFor | ast.While
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -18,6 +18,8 @@ EXITING_FUNCTIONS = ("sys.exit", "exit", "quit", "os._exit")
 
 def loop_around(module: Module, node: ast.AST) -> Loop | None:
     """The innermost loop of the same function whose body contains a node."""
+    if not isinstance(module.enclosing(node, (*LOOPS, *SCOPES)), LOOPS):
+        return None  # as for most
     below = node
     for ancestor in module.ancestors(node):
         if isinstance(ancestor, SCOPES):
@@ -94,7 +96,7 @@ def _leaves(node: ast.If) -> bool:
     return any(
         isinstance(part, LEAVING)
         or (isinstance(part, ast.Call) and dotted(part.func) in EXITING_FUNCTIONS)
-        for part in ast.walk(node)
+        for part in walk(node)
     )
 
 
@@ -107,7 +109,7 @@ def names_bound_in(node: ast.AST) -> set[str]:
     """The names that a statement assigns or deletes, also in functions."""
     return {
         part.id
-        for part in ast.walk(node)
+        for part in walk(node)
         if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
     }
 
@@ -116,6 +118,6 @@ def names_in(node: ast.AST) -> set[str]:
     """The names that an expression reads."""
     return {
         part.id
-        for part in ast.walk(node)
+        for part in walk(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
     }

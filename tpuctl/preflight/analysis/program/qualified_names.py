@@ -16,6 +16,8 @@ _ALIASES = (
     ("tensorflow.python.framework.ops.", "tensorflow."),
     ("tensorflow.python.data.ops.dataset_ops.", "tensorflow.data."),
 )
+# Functions that import the module with a name, by the ends of their names.
+IMPORTERS = ("import_module", "__import__")
 _NAME_TYPES = frozenset((ast.Name, ast.Attribute))
 KERAS = ("tensorflow.keras.", "keras.", "tf_keras.")
 
@@ -53,20 +55,20 @@ class Names:
 
         `tf.keras.layers.Dense` is "tensorflow.keras.layers.Dense".
         """
-        if node.__class__ not in _NAME_TYPES:
-            return None
-        if node not in self._cache:
-            self._cache[node] = self._of(node)
-        return self._cache[node]
+        try:
+            return self._cache[node]
+        except KeyError:
+            name = self._cache[node] = self._of(node)
+            return name
 
     def _of(self, node: ast.AST) -> str | None:
-        path = dotted(node)
-        if path is None:
+        first = node
+        while isinstance(first, ast.Attribute):
+            first = first.value
+        if not isinstance(first, ast.Name) or first.id not in self.imports:
             return None
-        first, _, rest = path.partition(".")
-        if first not in self.imports:
-            return None
-        return _canonical(f"{self.imports[first]}.{rest}" if rest else self.imports[first])
+        _, _, rest = (dotted(node) or "").partition(".")
+        return _canonical(f"{self.imports[first.id]}.{rest}" if rest else self.imports[first.id])
 
     def called(self, node: ast.AST) -> str | None:
         """The qualified name of a called function; None for other expressions."""
@@ -97,7 +99,7 @@ class Names:
             self.imports[alias.asname or alias.name] = _canonical(whole)
 
     def _import_by_call(self, node: ast.Call) -> None:
-        if dotted(node.func) in ("importlib.import_module", "import_module", "__import__"):
+        if dotted(node.func) in ("importlib.import_module", *IMPORTERS):
             for value in node.args[:1]:
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
                     self.imported.setdefault(value.value, node)

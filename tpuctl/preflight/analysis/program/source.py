@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import tokenize
@@ -10,12 +11,12 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
-from tpuctl.preflight.analysis.program.qualified_names import Names
+from tpuctl.preflight.analysis.program.qualified_names import IMPORTERS, Names
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_nodes, parts_of
 
 SOURCES = ("", "src")  # folders of packages, as on workers
@@ -107,7 +108,9 @@ class Module:
     @cached_property
     def names(self) -> Names:
         """Resolves names to qualified names."""
-        types = (ast.Import, ast.ImportFrom, ast.Assign, ast.Call)
+        types: tuple[type[ast.AST], ...] = (ast.Import, ast.ImportFrom, ast.Assign)
+        if any(name in self.text for name in IMPORTERS):
+            types += (ast.Call,)
         return Names(self.of_types(*types), self.package)
 
     @cached_property
@@ -130,7 +133,7 @@ class Module:
 
     @cached_property
     def _positions(self) -> dict[ast.AST, int]:
-        return {node: position for position, node in enumerate(self.nodes)}
+        return dict(zip(self.nodes, range(len(self.nodes)), strict=True))
 
     def of_types(self, *types: type[ast.AST]) -> Sequence[Any]:
         """The nodes of these types, in the order of `nodes`."""
@@ -144,15 +147,22 @@ class Module:
         """The qualified names that the file uses; its other attributes and keywords of calls, and
         the names that `import *` may bind.
         """
-        qualified, others = set[str](), set[str]()
-        for node in self.of_types(ast.Name, ast.Attribute, ast.keyword):
-            name = None if isinstance(node, ast.keyword) else self.names.of(node)
+        qualified = set[str]()
+        others = {node.arg for node in self.of_types(ast.keyword) if node.arg is not None}
+        name_of = self.names.of
+        for node in self.of_types(ast.Attribute):
+            name = name_of(node)
+            if name is None:
+                others.add(node.attr)
+            else:
+                qualified.add(name)
+        for node in self.of_types(ast.Name):
+            name = name_of(node)
             if name is not None:
                 qualified.add(name)
-                continue
-            others.add(node.id if isinstance(node, ast.Name) and self.names.stars else "")
-            others.add(getattr(node, "attr", None) or getattr(node, "arg", None) or "")
-        return frozenset(qualified), frozenset(others - {""})
+            elif self.names.stars:
+                others.add(node.id)
+        return frozenset(qualified), frozenset(others)
 
     def matches(self, pattern: re.Pattern[str]) -> frozenset[str]:
         """The packages of the qualified names that match a pattern as a whole or with a part, and
@@ -211,18 +221,23 @@ class Module:
             yield parent
             node = parent
 
+    def enclosing(self, node: ast.AST, kinds: type[ast.AST] | tuple[type[ast.AST], ...]) -> Any:
+        """The innermost node of these types around a node; None if there is none."""
+        parents = self.parents
+        ancestor = parents.get(node)
+        while ancestor is not None and not isinstance(ancestor, kinds):
+            ancestor = parents.get(ancestor)
+        return ancestor
+
     def enclosing_function(self, node: ast.AST) -> Function | None:
         """The innermost function or lambda around a node."""
-        return next(
-            (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, FUNCTIONS)), None
-        )
+        function: Function | None = self.enclosing(node, FUNCTIONS)
+        return function
 
     def enclosing_class(self, node: ast.AST) -> ast.ClassDef | None:
         """The innermost class around a node."""
-        return next(
-            (ancestor for ancestor in self.ancestors(node) if isinstance(ancestor, ast.ClassDef)),
-            None,
-        )
+        owner: ast.ClassDef | None = self.enclosing(node, ast.ClassDef)
+        return owner
 
     def statement_of(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that contains a node."""
@@ -260,6 +275,8 @@ class Project:
     unavailable: list[Unavailable] = field(default_factory=list)
     environment: Mapping[str, str] = field(default_factory=dict)  # of the job
     _joined: Sequence[Project] = ()
+    # Results that depend on the folder alone, shared by its scripts, by any hashable key.
+    shared: dict[Any, Any] = field(default_factory=dict, repr=False)
     # Results shared by rules, by any hashable key.
     cache: dict[Any, Any] = field(default_factory=dict)
     _found: dict[str, tuple[Module, ast.AST] | None] = field(default_factory=dict, repr=False)
@@ -315,6 +332,14 @@ class Project:
                 if name.partition(".")[0] not in self.modules:
                     names.update((name, *name.split(".")))
         return frozenset(names)
+
+    def uses_qualified(self, name: str) -> bool:
+        """Whether any file uses a qualified name, cached."""
+        key = "uses qualified", name
+        if key not in self.cache:
+            self.cache[key] = any(name in module.used_names[0] for module in self)
+        is_used: bool = self.cache[key]
+        return is_used
 
     def uses_name(self, pattern: re.Pattern[str]) -> bool:
         """Whether a used name matches a pattern as a whole."""
@@ -418,26 +443,74 @@ def _environment_values(module: Module, name: str) -> Iterator[tuple[str, bool]]
                 yield texts[1], method == "setdefault"
 
 
+class Folders:
+    """The modules in folders, each looked up once."""
+
+    def __init__(self) -> None:
+        self._names: dict[Path, frozenset[str]] = {}
+        self._files: dict[tuple[Path, str], list[tuple[str, Path]]] = {}
+
+    def hold(self, root: Path, top: str) -> bool:
+        """Whether a folder has a module or package of a name."""
+        names = self._names_in(root)
+        return (f"{top}.py" in names and (root / f"{top}.py").is_file()) or (
+            top in names and (root / top).is_dir()
+        )
+
+    def files(self, root: Path, name: str) -> list[tuple[str, Path]]:
+        """The files that importing a module of a folder runs, parent packages first."""
+        key = root, name
+        if not all(name.split(".")):
+            return []
+        if key not in self._files:
+            parent, _, last = name.rpartition(".")
+            folder = root.joinpath(*parent.split("."))
+            names, file = self._names_in(folder), f"{last}.py"
+            paths = [folder / last / "__init__.py"] if last in names else []
+            paths += [folder / file] if file in names else []
+            above = self.files(root, parent) if parent else []
+            files = [(name, path.absolute()) for path in paths if path.is_file()]
+            self._files[key] = above + files[:1]
+        return self._files[key]
+
+    def _names_in(self, folder: Path) -> frozenset[str]:
+        """The names in a folder; none if it cannot be read, as for Python's import."""
+        if folder not in self._names:
+            try:
+                self._names[folder] = frozenset(entry.name for entry in os.scandir(folder))
+            except OSError:
+                self._names[folder] = frozenset()
+        return self._names[folder]
+
+
 class SearchPath:
     """The folders in which scripts that share them find what they import; each name is looked up
     once."""
 
-    def __init__(self, roots: Sequence[Path], around: Sequence[Path]) -> None:
-        self._roots, self._around = roots, around
-        self._holders: dict[str, list[Path]] = {}  # by the tops of names; most are libraries
+    def __init__(self, folders: Folders, roots: Sequence[Path], around: Sequence[Path]) -> None:
+        self.folders, self._roots, self._around = folders, roots, around
+        self._holders: dict[str, Path | None] = {}  # by the tops of names; most are libraries
         self._files: dict[str, list[tuple[str, Path]]] = {}  # by names
         self._imports: dict[Module, list[tuple[str, list[tuple[str, Path]]]]] = {}
 
+    def has_top(self, top: str) -> bool:
+        """Whether Python or one of the roots has a module or package."""
+        roots = self._roots
+        return top in sys.stdlib_module_names or any(self.folders.hold(root, top) for root in roots)
+
+    def _holder(self, top: str) -> Path | None:
+        """The folder that has a module or package; one of those around only if no root has it."""
+        if top not in self._holders:
+            around = () if top in sys.stdlib_module_names else self._around
+            holders = (root for root in (*self._roots, *around) if self.folders.hold(root, top))
+            self._holders[top] = next(holders, None)
+        return self._holders[top]
+
     def files(self, name: str) -> list[tuple[str, Path]]:
-        """The files that importing a module runs, parent packages first; those in the folders
-        around only if no root has its top."""
+        """The files that importing a module runs, parent packages first."""
         if name not in self._files:
-            top = name.partition(".")[0]
-            if top not in self._holders:
-                self._holders[top] = [root for root in self._roots if _holds(root, top)]
-                if not self._holders[top] and top not in sys.stdlib_module_names:
-                    self._holders[top] = list(self._around)
-            self._files[name] = list(_files(name, self._holders[top]))
+            holder = self._holder(name.partition(".")[0])
+            self._files[name] = [] if holder is None else self.folders.files(holder, name)
         return self._files[name]
 
     def imports(self, module: Module) -> list[tuple[str, list[tuple[str, Path]]]]:
@@ -455,8 +528,9 @@ class ParsedFiles:
         self._parsed: dict[Path, ast.Module | UnreadableFile] = {}
         self._texts: dict[Path, str] = {}
         self._modules: dict[tuple[Path, str, str], Module] = {}
+        self.shared: dict[Any, Any] = {}  # see Project
         # By the folders of a search path.
-        self.search_path = cache(SearchPath)
+        self.search_path = cache(partial(SearchPath, Folders()))
 
     def module(self, path: Path, name: str, package: str) -> Module | UnreadableFile:
         """A file under a name, with what was found out about it in other projects."""
@@ -506,14 +580,15 @@ def load(
     `files` has those of other scripts of the folder.
     """
     script = script.absolute()
-    project = Project((root or script.parent).absolute(), upload=upload)
+    parsed_files = files or ParsedFiles()
+    root = (root or script.parent).absolute()
+    project = Project(root, upload=upload, shared=parsed_files.shared)
     roots = [project.root.joinpath(source) for source in SOURCES]
     if module:
         package = module if script.name == "__main__.py" else module.rpartition(".")[0]
     else:
         package = _package(script, project.root)
         roots[:0] = [script.parent] if script.parent not in roots else []
-    parsed_files = files or ParsedFiles()
     folders = tuple(roots)
     search_path = parsed_files.search_path(folders, upload.around if upload is not None else ())
     pending = [("__main__", script)]
@@ -548,7 +623,7 @@ def load(
             for imported, run_files in search_path.imports(parsed):
                 enqueue(imported, run_files, parsed)
     if upload is not None and files is None:  # a script is started in its own folder
-        project.unavailable[:0] = _own_package(project, script, folders)
+        project.unavailable[:0] = _own_package(project, script, search_path)
     project.programs.update({started: list(project) for started in project.programs})
     return project
 
@@ -563,43 +638,15 @@ def _package(script: Path, root: Path) -> str:
     return ".".join(parts)
 
 
-def _own_package(project: Project, script: Path, folders: Sequence[Path]) -> Iterator[Unavailable]:
+def _own_package(project: Project, script: Path, search_path: SearchPath) -> Iterator[Unavailable]:
     """What a script imports of a package that it is in, whose folder is not on its path."""
     above = {folder.name: folder.parent for folder in reversed(script.parents)}
     for module in project:
         for name in module.names.imported:
             top = name.partition(".")[0]
-            if top in above and not _has_top(name, folders):
-                for _, file in list(_files(name, [above[top]]))[-1:]:
+            if top in above and not search_path.has_top(top):
+                for _, file in search_path.folders.files(above[top], name)[-1:]:
                     yield Unavailable(module, name, file, NotOnPath(above[top]))
-
-
-def _has_top(name: str, roots: Sequence[Path]) -> bool:
-    """Whether a folder or file in one of the roots has the name's first part."""
-    top = name.partition(".")[0]
-    return top in sys.stdlib_module_names or any(_holds(root, top) for root in roots)
-
-
-def _holds(root: Path, top: str) -> bool:
-    """Whether a folder has a module or package of a name."""
-    return (root / f"{top}.py").is_file() or (root / top).is_dir()
-
-
-def _files(name: str, roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    """The files that importing a module runs, parent packages first."""
-    parts = name.split(".")
-    for root in roots:
-        if not all(parts):
-            return
-        if not _holds(root, parts[0]):
-            continue
-        for count in range(1, len(parts) + 1):
-            path = root.joinpath(*parts[:count])
-            for file in (path / "__init__.py", path.with_name(f"{path.name}.py")):
-                if file.is_file():
-                    yield ".".join(parts[:count]), file.absolute()
-                    break
-        return
 
 
 def _definition(module: Module, parts: list[str]) -> ast.AST | None:

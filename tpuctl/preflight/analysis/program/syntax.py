@@ -32,7 +32,7 @@ def dotted(node: ast.AST) -> str | None:
 
 def identifiers_in(node: ast.AST) -> Iterator[str]:
     """The names and attributes in an expression."""
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, (ast.Name, ast.Attribute)):
             yield part.id if isinstance(part, ast.Name) else part.attr
 
@@ -40,7 +40,7 @@ def identifiers_in(node: ast.AST) -> Iterator[str]:
 def identifiers_and_texts_in(node: ast.AST) -> Iterator[str]:
     """The names, attributes and texts in an expression."""
     yield from identifiers_in(node)
-    for part in ast.walk(node):
+    for part in walk(node):
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             yield part.value
 
@@ -82,15 +82,22 @@ def own_nodes(node: Function) -> Iterator[ast.AST]:
             body += parts_of(child)
 
 
+def walk(node: ast.AST) -> list[ast.AST]:
+    """A node and all nodes below it, parents before children, without operators and contexts."""
+    nodes = [node]
+    for part in nodes:  # grows during iteration
+        nodes += parts_of(part)
+    return nodes
+
+
 def returns_of(function: Function) -> Iterator[ast.Return]:
     """The return statements of a function, without those of nested functions."""
     pending: list[ast.AST] = [] if isinstance(function, ast.Lambda) else list(function.body)
-    while pending:
-        node = pending.pop(0)
+    for node in pending:  # grows during iteration
         if isinstance(node, ast.Return):
             yield node
-        if not isinstance(node, SCOPES):
-            pending.extend(ast.iter_child_nodes(node))
+        elif not isinstance(node, (ast.expr, *SCOPES)):
+            pending += parts_of(node)
 
 
 def parameters_of(function: Function) -> list[ast.arg]:

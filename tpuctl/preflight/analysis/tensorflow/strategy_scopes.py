@@ -10,7 +10,7 @@ from typing import Literal
 from tpuctl.preflight.analysis.program.callers import calls_of, mentions_of
 from tpuctl.preflight.analysis.program.functions import class_of, function_of, keras_bases
 from tpuctl.preflight.analysis.program.qualified_names import KERAS, keras_name
-from tpuctl.preflight.analysis.program.source import Module, Project
+from tpuctl.preflight.analysis.program.source import STRATEGY, Module, Project
 from tpuctl.preflight.analysis.program.syntax import (
     FUNCTIONS,
     Function,
@@ -40,14 +40,18 @@ class Creation:
 
 
 def tpu_strategies(project: Project) -> list[tuple[Module, ast.Call]]:
-    """The calls that create TPU strategies of TensorFlow 2."""
-    return [
-        (module, call)
-        for module in project
-        for call in module.calls
-        if (name := module.names.of(call.func) or "").endswith(".TPUStrategy")
-        and ".contrib." not in name
-    ]
+    """The calls that create TPU strategies of TensorFlow 2, cached."""
+    if tpu_strategies not in project.cache:
+        project.cache[tpu_strategies] = [
+            (module, call)
+            for module in project
+            if module.matches(STRATEGY)
+            for call in module.calls
+            if (name := module.names.of(call.func) or "").endswith(".TPUStrategy")
+            and ".contrib." not in name
+        ]
+    strategies: list[tuple[Module, ast.Call]] = project.cache[tpu_strategies]
+    return strategies
 
 
 class Scopes:

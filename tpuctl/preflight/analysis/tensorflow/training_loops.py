@@ -50,6 +50,8 @@ class StepCall:
 
 def program_of(project: Project, module: Module, node: ast.expr) -> Defined | None:
     """The project's `tf.function` that a called expression refers to, if it is one."""
+    if not project.uses_qualified(FUNCTION):
+        return None
     host = HostCode.of(project)
     closure = host.evaluate(module, node).closure
     if closure is None:

@@ -28,6 +28,7 @@ EXPORTERS = (
 )
 DOTTED_EXPORTERS = tuple(f".{name}" for name in EXPORTERS)
 DATA = ("tensorflow.data.", "tensorflow_datasets.")
+DATA_PACKAGES = ("tensorflow", "tensorflow_datasets")
 
 
 def is_host(project: Project, module: Module, call: ast.Call) -> bool:
@@ -42,19 +43,19 @@ def is_host(project: Project, module: Module, call: ast.Call) -> bool:
         return name.startswith(DATA) and method in HOST_METHODS | DATASET_METHODS
     if method not in DATASET_METHODS:
         return method in HOST_METHODS
+    passes_functions = any(
+        (module.names.called(part) or "").startswith(DATA)
+        or function_of(project, module, part) is not None
+        for part in (*call.args, *(keyword.value for keyword in call.keywords))
+    )
+    if not passes_functions and project.packages.isdisjoint(DATA_PACKAGES):
+        return False
     value = HostCode.of(project).evaluate(module, receiver)
     if value.kind is Kind.OBJECT and value.name:
         return value.name.startswith(DATA)
     if value.owner is not None or value.kind is Kind.STATIC:
         return False
-    return any(
-        (
-            module.names.called(part) is not None
-            and (module.names.called(part) or "").startswith(DATA)
-        )
-        or function_of(project, module, part) is not None
-        for part in (*call.args, *(keyword.value for keyword in call.keywords))
-    )
+    return passes_functions
 
 
 def is_exporting(module: Module, call: ast.Call, node: ast.AST) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import cache
 
 from tpuctl.preflight.analysis.program.qualified_names import keras_name
 from tpuctl.preflight.analysis.program.source import Module, Project
@@ -56,6 +57,12 @@ LOSS_METHODS = {"compute_loss", "compiled_loss"}  # of a Keras model: a single n
 CONDITIONALS = ("tensorflow.cond", "tensorflow.case", "tensorflow.switch_case")
 
 
+@cache
+def _method_for(kind: str) -> str:
+    """The name of the method that evaluates nodes of a type."""
+    return f"_of_{kind.lower()}"
+
+
 class Evaluator(ABC):
     """Evaluates expressions in a scope. Subclasses supply the names of host code, and decide how
     functions of the project are called."""
@@ -104,7 +111,7 @@ class Evaluator(ABC):
 
     def value(self, node: ast.expr, scope: Scope) -> Value:
         """Evaluate an expression."""
-        method = getattr(self, f"_of_{type(node).__name__.lower()}", None)
+        method = getattr(self, _method_for(node.__class__.__name__), None)
         if method is None:
             self.parts(node, scope)
             return self.record(node, STATIC)

@@ -328,10 +328,8 @@ def _one_of(values: list[Value], count: int) -> Value:
 
 
 def _scope_around(module: Module, node: ast.AST) -> ast.AST:
-    return next(
-        (ancestor for ancestor in module.ancestors(node) if isinstance(ancestor, SCOPES)),
-        module.tree,
-    )
+    scope: ast.AST = module.enclosing(node, SCOPES) or module.tree
+    return scope
 
 
 def _outer_scope(module: Module, scope: ast.AST) -> ast.AST | None:

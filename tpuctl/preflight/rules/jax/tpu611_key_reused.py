@@ -62,9 +62,10 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     for module in project:
         if not any(name.startswith("jax.random.") for name in module.used_names[0]):
             continue
+        around = _around_draws(module)
         for scope in module.of_types(*SCOPES):
-            if not isinstance(scope, (ast.Lambda, ast.ClassDef)):
-                yield from _statements(module, scope.body, {})
+            if scope in around and not isinstance(scope, (ast.Lambda, ast.ClassDef)):
+                yield from _statements(module, scope.body, {}, around)
     for loop_call in loop_calls(project):
         yield from _passed(project, loop_call)
 
@@ -139,39 +140,58 @@ def _draws_with(project: Project, module: Module, node: ast.Name, depth: int) ->
     return bool(passed) and _draws(project, *resolved, passed[0], depth - 1)
 
 
-def _statements(module: Module, body: Iterable[ast.stmt], uses: Uses) -> Iterator[Finding]:
+def _around_draws(module: Module) -> set[ast.AST]:
+    """The calls that use a key, and all nodes around them."""
+    around: set[ast.AST] = set()
+    for call in module.calls:
+        library, _, function = (module.names.of(call.func) or "").rpartition(".")
+        if library == "jax.random" and function not in OTHERS:
+            around |= {call, *module.ancestors(call)}
+    return around
+
+
+def _statements(
+    module: Module, body: Iterable[ast.stmt], uses: Uses, around: set[ast.AST]
+) -> Iterator[Finding]:
     """Follow the statements of a block; `uses` has the keys used so far, and is changed."""
     for statement in body:
         if isinstance(statement, SCOPES):
             continue
-        blocks = [
-            block
-            for name in ("body", "orelse", "handlers", "finalbody", "cases")
-            for block in [getattr(statement, name, [])]
-            if block
-        ]
-        parts = [part for part in parts_of(statement) if isinstance(part, (ast.expr, ast.withitem))]
-        for call, name in _uses_in(module, parts):
-            previous = uses.setdefault(name, call)
-            if previous is not call:
-                yield _finding(module, call, name, f"was used in line {previous.lineno}")
-        if isinstance(statement, LOOPS):
-            yield from _repeated(module, statement)
-        is_plain = isinstance(statement, (ast.With, ast.AsyncWith))
-        for block in blocks:
-            inner = uses if is_plain else dict(uses)
-            statements = [part for part in block if isinstance(part, ast.stmt)]
-            yield from _statements(module, statements, inner)
+        if statement in around:
+            yield from _draws_of(module, statement, uses, around)
         for name in names_bound_in(statement) if uses else ():
             uses.pop(name, None)
 
 
-def _uses_in(module: Module, parts: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, str]]:
+def _draws_of(
+    module: Module, statement: ast.stmt, uses: Uses, around: set[ast.AST]
+) -> Iterator[Finding]:
+    parts = [part for part in parts_of(statement) if isinstance(part, (ast.expr, ast.withitem))]
+    for call, name in _uses_in(module, parts, around):
+        previous = uses.setdefault(name, call)
+        if previous is not call:
+            yield _finding(module, call, name, f"was used in line {previous.lineno}")
+    if isinstance(statement, LOOPS):
+        yield from _repeated(module, statement, around)
+    is_plain = isinstance(statement, (ast.With, ast.AsyncWith))
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        block = getattr(statement, name, [])
+        if block:
+            inner = uses if is_plain else dict(uses)
+            statements = [part for part in block if isinstance(part, ast.stmt)]
+            yield from _statements(module, statements, inner, around)
+
+
+def _uses_in(
+    module: Module, parts: Iterable[ast.AST], around: set[ast.AST]
+) -> Iterator[tuple[ast.Call, str]]:
     """The calls in expressions that certainly use a key, each with the key's name."""
     for part in parts:
-        if isinstance(part, (*FUNCTIONS, *COMPREHENSIONS, ast.IfExp, ast.BoolOp)):
+        if part not in around or isinstance(
+            part, (*FUNCTIONS, *COMPREHENSIONS, ast.IfExp, ast.BoolOp)
+        ):
             continue
-        yield from _uses_in(module, parts_of(part))
+        yield from _uses_in(module, parts_of(part), around)
         library, _, function = (module.names.called(part) or "").rpartition(".")
         if library == "jax.random" and function not in OTHERS and isinstance(part, ast.Call):
             key = argument(part, 0, "key")
@@ -179,13 +199,13 @@ def _uses_in(module: Module, parts: Iterable[ast.AST]) -> Iterator[tuple[ast.Cal
                 yield part, key.id
 
 
-def _repeated(module: Module, loop: Loop) -> Iterator[Finding]:
+def _repeated(module: Module, loop: Loop, around: set[ast.AST]) -> Iterator[Finding]:
     """Report keys that each iteration of a loop uses, and none replaces."""
     bound = names_bound_in(loop)
     plain = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
     for statement in loop.body:
         if isinstance(statement, plain):
-            for call, name in _uses_in(module, parts_of(statement)):
+            for call, name in _uses_in(module, parts_of(statement), around):
                 others = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
                 if name not in bound and not any(names_in(value) & bound for value in others):
                     yield _finding(module, call, name, "is the same in each iteration")

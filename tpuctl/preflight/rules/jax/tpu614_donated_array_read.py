@@ -82,6 +82,9 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     inference = infer_jax(project)
     for module in project:
         for call in module.calls:
+            passed = (*call.args, *(keyword.value for keyword in call.keywords))
+            if not any(isinstance(value, ast.Name) for value in passed):
+                continue
             function = module.enclosing_function(call)
             if function in inference.contexts or isinstance(function, ast.Lambda):
                 continue

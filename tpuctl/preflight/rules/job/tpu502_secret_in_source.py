@@ -75,6 +75,7 @@ SECRET_NAMES = re.compile(
     re.IGNORECASE,
 )
 WANDB = re.compile(r"(?<![0-9a-f])[0-9a-f]{40}(?![0-9a-f])")
+SHORTEST = 6  # characters of a password
 WEAK = re.compile(r"password|passwd|pwd", re.IGNORECASE)
 # Values that are not secrets.
 PLACEHOLDER = re.compile(
@@ -136,8 +137,9 @@ def _logins(module: Module) -> Iterator[Finding]:
 
 def _named_secrets(module: Module) -> Iterator[Finding]:
     """Strings assigned to names such as `password` or `api_key`."""
-    types = (ast.Assign, ast.AnnAssign, ast.keyword, ast.Dict, ast.Call)
-    for node in module.of_types(*types):
+    texts = (node for node in module.of_types(ast.Constant) if isinstance(node.value, str))
+    parents = (module.parents[text] for text in texts if len(text.value) >= SHORTEST)
+    for node in dict.fromkeys(parents):
         for name, value in _assigned_names(node):
             if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
                 continue
@@ -177,7 +179,7 @@ def _is_secret(name: str, value: str) -> bool:
     if PLACEHOLDER.search(value) or SECRET_NAMES.search(value):
         return False
     if WEAK.search(name):
-        return len(value) >= 6 and _entropy(value) >= 2.5 and not value.isalpha()
+        return len(value) >= SHORTEST and _entropy(value) >= 2.5 and not value.isalpha()
     return len(value) >= 16 and _entropy(value) >= 3.2 and _is_mixed(value)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpuctl.model.scripts.requirement_files import allows, required
+from tpuctl.model.scripts.requirement_files import allows
 from tpuctl.preflight.analysis.program.source import Project
-from tpuctl.preflight.analysis.requirements import installed
+from tpuctl.preflight.analysis.requirements import installed, required_by
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
@@ -44,7 +44,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     loads_data = project.has_other_driver
     if version is None or (loads_data and not target.image):
         return
-    for requirement in required(project.root, target.requirements, project.script.path):
+    for requirement in required_by(project, target):
         if requirement.name == "tensorflow" and not allows(requirement.clauses, version):
             pin = f"{requirement.name}{requirement.clauses.strip()}"
             text = f"{pin} cannot be installed: jobs keep the runtime's TensorFlow {version}"

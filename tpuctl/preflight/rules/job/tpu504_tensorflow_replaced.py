@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tpuctl.model.scripts.requirement_files import required
 from tpuctl.preflight.analysis.program.source import Project
-from tpuctl.preflight.analysis.requirements import installed
+from tpuctl.preflight.analysis.requirements import installed, required_by
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import OTHER_TENSORFLOWS
@@ -46,7 +45,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
     version = target.tensorflow
     if version is None or target.brings_python or project.has_other_driver:
         return
-    for requirement in required(project.root, target.requirements, project.script.path):
+    for requirement in required_by(project, target):
         if requirement.name in BUILDS:
             text = (
                 f"{requirement.name} replaces the image's TensorFlow {version} and does not "

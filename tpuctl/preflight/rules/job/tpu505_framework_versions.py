@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tpuctl.catalog import FIRST_LIBTPU
-from tpuctl.model.scripts.requirement_files import Requirement, allows, possibly_required
+from tpuctl.model.scripts.requirement_files import Requirement, allows
 from tpuctl.preflight.analysis.framework_wheels import (
     FUTURE,
     allowed_wheels,
@@ -21,7 +21,11 @@ from tpuctl.preflight.analysis.framework_wheels import (
     wheels_of,
 )
 from tpuctl.preflight.analysis.program.source import Project
-from tpuctl.preflight.analysis.requirements import installed
+from tpuctl.preflight.analysis.requirements import (
+    installed,
+    once_per_folder,
+    requirements_of,
+)
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 RULE = Rule(
@@ -94,18 +98,27 @@ def _libtpu_by_release() -> dict[str, dict[str, str]]:
 
 
 def find(project: Project, target: Target) -> Iterator[Finding]:
-    groups = [possibly_required(project.root, target.requirements, project.script.path)]
-    of_calls = groupby(installed(project), key=lambda install: install.call)
-    groups += [[install.package for install in installs] for _, installs in of_calls]
-    for group in filter(None, groups):  # the tables are read only if there are requirements
-        requirements = {entry.name: entry for entry in group if not entry.is_conditional}
-        yield from _pythons(requirements, target)
-        yield from _jax(requirements, has_driver=any(map(_may_bring_libtpu, group)))
-        yield from _torch(requirements)
-        if target.image and target.tensorflow is None:
-            yield from _torch_driver(requirements)
-        yield from _libtpu(requirements)
-        yield from _generation(requirements, target.generation)
+    yield from _of_job(project, target)
+    for _, installs in groupby(installed(project), key=lambda install: install.call):
+        yield from _of_group([install.package for install in installs], target)
+
+
+@once_per_folder
+def _of_job(project: Project, target: Target) -> Iterator[Finding]:
+    yield from _of_group(requirements_of(project, target), target)
+
+
+def _of_group(group: Sequence[Requirement], target: Target) -> Iterator[Finding]:
+    if not group:  # the tables are read only if there are requirements
+        return
+    requirements = {entry.name: entry for entry in group if not entry.is_conditional}
+    yield from _pythons(requirements, target)
+    yield from _jax(requirements, has_driver=any(map(_may_bring_libtpu, group)))
+    yield from _torch(requirements)
+    if target.image and target.tensorflow is None:
+        yield from _torch_driver(requirements)
+    yield from _libtpu(requirements)
+    yield from _generation(requirements, target.generation)
 
 
 def _may_bring_libtpu(requirement: Requirement) -> bool:

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Collection, Iterator
 
 from tpuctl.catalog import TENSORFLOW_GENERATIONS
-from tpuctl.model.scripts.requirement_files import Requirement, allows, required
+from tpuctl.model.scripts.requirement_files import Requirement, allows
 from tpuctl.preflight.analysis.framework_wheels import python_minors, releases_for
 from tpuctl.preflight.analysis.program.source import Project
-from tpuctl.preflight.analysis.requirements import installed
+from tpuctl.preflight.analysis.requirements import installed, required_by
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 from tpuctl.preflight.rules._common import OTHER_TENSORFLOWS
@@ -60,7 +60,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
         hint = "Use JAX or PyTorch, or a type of another generation."
         yield finding_at(RULE, module, importing, text, hint)
         return
-    packages = required(project.root, target.requirements, project.script.path)
+    packages = required_by(project, target)
     packages += [install.package for install in installed(project)]
     if target.brings_python:
         yield from _not_brought(project, target, importing, packages, is_driver=is_driver)
@@ -147,7 +147,7 @@ def _which_exist(package: str, target: Target) -> str:
 
 def _keras_import(project: Project, target: Target) -> ast.stmt | None:
     """The script's import of Keras that always runs, unless it may have another backend."""
-    packages = required(project.root, target.requirements, project.script.path)
+    packages = required_by(project, target)
     if {"jax", "torch"} & {package.name for package in packages}:
         return None
     if any("KERAS_BACKEND" in text for text in project.texts):

@@ -17,7 +17,11 @@ from tpuctl.model.scripts.lock_files import form_of
 from tpuctl.model.scripts.requirement_files import PROJECT, allows
 from tpuctl.preflight.analysis.framework_wheels import python_minors
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.requirements import metadata_of, requirements_file
+from tpuctl.preflight.analysis.requirements import (
+    metadata_of,
+    once_per_folder,
+    requirements_file,
+)
 from tpuctl.preflight.analysis.source_findings import finding_at
 from tpuctl.preflight.analysis.tensorflow.versioned_names import is_guarded
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target, python_version
@@ -174,7 +178,7 @@ def _python(target: Target) -> tuple[int, ...] | None:
 
 def _uses(module: Module, root: Path) -> Iterator[Use]:
     yield from _syntax(module)
-    defined = {name for name in BUILTINS if name in module.names.imports or _defines(module, name)}
+    defined, imported = _defined(module), frozenset(module.names.imports.values())
     for node in module.of_types(ast.Import, ast.ImportFrom, ast.Attribute, ast.Name):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -185,7 +189,7 @@ def _uses(module: Module, root: Path) -> Iterator[Use]:
         elif isinstance(node, ast.Attribute):
             name = module.names.of(node) or ""
             # A name that is imported by itself is reported there.
-            names = [name] if name not in module.names.imports.values() else []
+            names = [name] if name not in imported else []
         else:
             names = [node.id] if node.id in BUILTINS and node.id not in defined else []
         for name in names:
@@ -194,11 +198,15 @@ def _uses(module: Module, root: Path) -> Iterator[Use]:
                 break
 
 
-def _defines(module: Module, name: str) -> bool:
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return any(part.name == name for part in module.of_types(*kinds)) or any(
-        part.id == name and isinstance(part.ctx, ast.Store) for part in module.of_types(ast.Name)
-    )
+def _defined(module: Module) -> set[str]:
+    """The names that a file imports, assigns or defines."""
+    definitions = module.of_types(ast.ClassDef, ast.FunctionDef)
+    names = module.of_types(ast.Name)
+    return {
+        *module.names.imports,
+        *(node.name for node in definitions),
+        *(node.id for node in names if node.ctx.__class__ is ast.Store),
+    }
 
 
 def _is_own(root: Path, name: str) -> bool:
@@ -333,6 +341,7 @@ def _imported(node: ast.Import | ast.ImportFrom, package: str) -> Iterator[str]:
 # requires-python ----------------------------------------------------------------------------------
 
 
+@once_per_folder
 def _required(project: Project, target: Target) -> Iterator[Finding]:
     """Files that exclude the job's Python. pip and uv refuse to install such a project or lock."""
     metadata = metadata_of(project)

@@ -11,7 +11,11 @@ from pathlib import Path
 from tpuctl.model.scripts.lock_files import form_of
 from tpuctl.model.scripts.requirement_files import PROJECT, included_files, parse_toml
 from tpuctl.preflight.analysis.program.source import Project
-from tpuctl.preflight.analysis.requirements import metadata_of, requirements_file
+from tpuctl.preflight.analysis.requirements import (
+    metadata_of,
+    once_per_folder,
+    requirements_file,
+)
 from tpuctl.preflight.findings import Finding, Rule, Severity, Target
 
 RULE = Rule(
@@ -51,6 +55,7 @@ PATH = re.compile(
 CONDA = re.compile(r"[A-Za-z0-9][\w.-]*=[^=\s]+(?:=\S+)?\s*")
 
 
+@once_per_folder
 def find(project: Project, target: Target) -> Iterator[Finding]:
     installed = requirements_file(project, target.requirements)
     files = included_files(project.root, target.requirements) if installed is not None else []

@@ -43,7 +43,7 @@ GPU = re.compile(r"(?:.*/)?(?:device:)?gpu(?::\d+)?", re.IGNORECASE)
 def find(project: Project, target: Target) -> Iterator[Finding]:
     host, has_strategy = HostCode.of(project), bool(tpu_strategies(project))
     for module in project:
-        for node in module.of_types(ast.Subscript):
+        for node in module.of_types(ast.Subscript) if module.matches(LISTS) else ():
             if _is_first_gpu(host, module, node) and not is_in_branch(module, node, None):
                 message = f"{quoted(module, node)} raises an IndexError: a TPU VM has no GPU"
                 severity = Severity.error
