@@ -34,7 +34,10 @@ PAGE = ROOT / "docs" / "reference" / "suites.md"
 LOCK = ROOT / "requirements" / "clients" / "suites.lock"
 OURS = "the local cloud's own"
 FOLDER = "TPUCTL_SUITES"  # the variable that names the folder of repositories' copies
-SERVICES = ("cloudresourcemanager", "compute", "iam", "iamcredentials", "orgpolicy", "storage")
+SERVICES = (
+    *("cloudresourcemanager", "compute", "iam", "iamcredentials", "orgpolicy", "secretmanager"),
+    *("storage", "tpu"),
+)
 ROLES = ("roles/owner", "roles/storage.admin", "roles/iam.serviceAccountTokenCreator")
 HEAD = """# Suites of others
 
