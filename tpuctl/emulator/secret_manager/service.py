@@ -95,9 +95,9 @@ class SecretsService(PolicyHandlers):
         project = self._project(request.parent)
         listed = self._store.list_json(_SECRETS, f"projects/{project['id']}/secrets/")
         rows = [row for row in listed if self._find(row["name"]) is not None]
-        shown, token = _page(rows, request, self._secret)
+        page, token = _page(rows, request, self._secret)
         return service.ListSecretsResponse.pb()(
-            secrets=shown, next_page_token=token, total_size=len(rows)
+            secrets=page, next_page_token=token, total_size=len(rows)
         )
 
     async def get_secret(self, request: Any, caller: Caller) -> Any:
@@ -164,9 +164,9 @@ class SecretsService(PolicyHandlers):
     async def list_secret_versions(self, request: Any, caller: Caller) -> Any:
         """Newest first."""
         versions = self._versions(self._get(request.parent))
-        shown, token = _page(versions, request, self._version)
+        page, token = _page(versions, request, self._version)
         return service.ListSecretVersionsResponse.pb()(
-            versions=shown, next_page_token=token, total_size=len(versions)
+            versions=page, next_page_token=token, total_size=len(versions)
         )
 
     async def get_secret_version(self, request: Any, caller: Caller) -> Any:
