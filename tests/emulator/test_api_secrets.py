@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import google_crc32c
@@ -140,12 +142,157 @@ def test_missing_secrets_and_versions_are_named(client: Client) -> None:
         call = client.secrets.addVersion(parent=name, body={"payload": wrong})
         with pytest.raises(errors.HttpError, match="payload"):
             call.execute()
-    with pytest.raises(errors.HttpError, match="ttl is not implemented"):
-        client.create("brief", ttl="3600s")
+    with pytest.raises(errors.HttpError, match="topics is not implemented"):
+        client.create("loud", topics=[{"name": "projects/p/topics/t"}])
     assert client.secrets.delete(name=name).execute() == {}
     refused(client.secrets.get(name=name).execute, 404, f"Secret [{name}] not found.")
     client.create()
     refused(lambda: client.access("1"), 404, f"Secret Version [{name}/versions/1] not found.")
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock of the secrets forward."""
+    real_time = time.time
+
+    def advance(seconds: float) -> None:
+        clock = SimpleNamespace(time=lambda: real_time() + seconds)
+        monkeypatch.setattr("tpuctl.emulator.secret_manager.service.time", clock)
+
+    return advance
+
+
+def test_secret_is_deleted_when_it_expires(client: Client, later: Callable[[float], None]) -> None:
+    secret = client.create(ttl="3600s")
+    assert "ttl" not in secret
+    assert secret["expireTime"] > secret["createTime"]
+    client.create("lasting")
+    client.add()
+    client.access()
+    later(3601)
+    refused(
+        client.secrets.get(name=secret["name"]).execute,
+        404,
+        f"Secret [{secret['name']}] not found.",
+    )
+    with pytest.raises(errors.HttpError, match="not found or has no versions"):
+        client.access()
+    listed = client.secrets.list(parent=PROJECT_NAME).execute()["secrets"]
+    assert [each["name"].rpartition("/")[2] for each in listed] == ["lasting"]
+    client.create()
+    with pytest.raises(errors.HttpError, match="not found or has no versions"):
+        client.access()
+    with pytest.raises(errors.HttpError, match="must be in the future"):
+        client.create("past", expireTime="2020-01-01T00:00:00Z")
+
+
+def test_destruction_is_delayed_until_it_is_due(
+    client: Client, later: Callable[[float], None]
+) -> None:
+    client.create(versionDestroyTtl="86400s")
+    kept, lost = (client.add()["name"] for _ in range(2))
+    for name in (kept, lost):
+        version = client.versions.destroy(name=name, body={}).execute()
+        assert version["state"] == "DISABLED"
+        assert version["scheduledDestroyTime"] > version["createTime"]
+        assert "destroyTime" not in version
+    enabled = client.versions.enable(name=kept, body={}).execute()
+    assert (enabled["state"], "scheduledDestroyTime" in enabled) == ("ENABLED", False)
+    later(86401)
+    states = {
+        each["name"]: (each["state"], each.get("destroyTime"))
+        for each in client.versions.list(parent=f"{PROJECT_NAME}/secrets/token").execute()[
+            "versions"
+        ]
+    }
+    assert states == {kept: ("ENABLED", None), lost: ("DESTROYED", version["scheduledDestroyTime"])}
+    with pytest.raises(errors.HttpError, match="in DESTROYED state"):
+        client.versions.enable(name=lost, body={}).execute()
+    for wrong in ("3600s", "86400001s"):
+        with pytest.raises(errors.HttpError, match="between 1 day and 1000 days"):
+            client.create("wrong", versionDestroyTtl=wrong)
+
+
+def test_update_changes_only_the_fields_of_its_mask(client: Client) -> None:
+    secret = client.create(labels={"team": "nlp"}, annotations={"A": "b"}, ttl="3600s")
+    name = secret["name"]
+
+    def update(mask: str, **fields: Any) -> Any:
+        return client.secrets.patch(name=name, updateMask=mask, body=fields).execute()
+
+    changed = update("labels", labels={"stage": "test"}, annotations={"ignored": "yes"})
+    assert (changed["labels"], changed["annotations"]) == ({"stage": "test"}, {"A": "b"})
+    assert (changed["expireTime"], changed["createTime"]) == (
+        secret["expireTime"],
+        secret["createTime"],
+    )
+    assert client.secrets.get(name=name).execute() == changed
+    assert changed["etag"] != secret["etag"]
+    with pytest.raises(errors.HttpError, match="is not the current one"):
+        update("labels", etag=secret["etag"])
+    assert "annotations" not in update("annotations", etag=changed["etag"])
+    assert update("ttl", ttl="7200s")["expireTime"] > secret["expireTime"]
+    assert "expireTime" not in update("expireTime")
+    assert update("versionDestroyTtl", versionDestroyTtl="86400s")["versionDestroyTtl"] == "86400s"
+    assert "versionDestroyTtl" not in update("versionDestroyTtl")
+    with pytest.raises(errors.HttpError, match="must name at least one field"):
+        client.secrets.patch(name=name, body={"labels": {}}).execute()
+    with pytest.raises(errors.HttpError, match="replication is not implemented"):
+        update("replication", replication={"automatic": {}})
+
+
+def test_alias_names_a_version(client: Client) -> None:
+    name = client.create()["name"]
+    client.add(b"old")
+    client.add(b"new")
+
+    def update(aliases: dict[str, str]) -> Any:
+        body = {"versionAliases": aliases}
+        return client.secrets.patch(name=name, updateMask="versionAliases", body=body).execute()
+
+    assert update({"prod": "1"})["versionAliases"] == {"prod": "1"}
+    response = client.access("prod")
+    assert (response["name"], base64.b64decode(response["payload"]["data"])) == (
+        f"{name}/versions/1",
+        b"old",
+    )
+    for aliases, text in (
+        ({"latest": "1"}, r"alias \[latest\] is not valid"),
+        ({"1st": "1"}, r"alias \[1st\] is not valid"),
+        ({"next": "3"}, "version 3, which does not exist"),
+        ({f"a{number}": "1" for number in range(51)}, "at most 50 aliases"),
+    ):
+        with pytest.raises(errors.HttpError, match=text):
+            update(aliases)
+
+
+def test_lists_are_filtered(client: Client) -> None:
+    client.create("a", labels={"team": "nlp"})
+    client.create("b", labels={"team": "vision"})
+    client.create("c")
+    for _ in range(2):
+        client.add(name="a")
+    parent = f"{PROJECT_NAME}/secrets/a"
+    client.versions.disable(name=f"{parent}/versions/1", body={}).execute()
+
+    def names(collection: Any, parent: str, text: str) -> list[str]:
+        response = collection.list(parent=parent, filter=text).execute()
+        (rows,) = (rows for rows in response.values() if isinstance(rows, list))
+        return [row["name"].rpartition("/")[2] for row in rows]
+
+    assert names(client.secrets, PROJECT_NAME, "labels.team:nlp OR name:b") == ["b", "a"]
+    assert names(client.secrets, PROJECT_NAME, "labels.team:*") == ["b", "a"]
+    assert names(client.versions, parent, "state:ENABLED") == ["2"]
+    with pytest.raises(errors.HttpError, match=r"create_time > 2020.* is not implemented"):
+        names(client.secrets, PROJECT_NAME, "create_time > 2020")
+
+
+def test_update_of_a_secret_requires_permission(manager: Any) -> None:
+    Client(manager).create()
+    ann, path = Member(manager, "ann"), f"/v1/{PROJECT_NAME}/secrets/token?updateMask=labels"
+    assert ann.status_and_message("PATCH", path)[0] == 403
+    grant(manager, PROJECT_NAME, "roles/secretmanager.admin", ann.name)
+    assert ann.send("PATCH", path, json={"labels": {"a": "b"}}).ok
 
 
 def test_secret_access_requires_permission(manager: Any) -> None:

@@ -1,9 +1,10 @@
-"""`make suites`: runs them, and writes docs/reference/suites.md after a complete run."""
+"""`make suites`: runs them, and writes their lines of docs/reference/suites.md."""
 
 from __future__ import annotations
 
 import argparse
 import base64
+import json
 import os
 import re
 import shutil
@@ -31,10 +32,14 @@ from tpuctl.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "suites.md"
-LOCK = ROOT / "requirements" / "clients" / "suites.lock"
+CLIENTS = ROOT / "requirements" / "clients"
+LOCK = CLIENTS / "suites.lock"
 OURS = "the local cloud's own"
 FOLDER = "TPUCTL_SUITES"  # the variable that names the folder of repositories' copies
-SERVICES = ("cloudresourcemanager", "compute", "iam", "iamcredentials", "orgpolicy", "storage")
+SERVICES = (
+    *("cloudresourcemanager", "compute", "iam", "iamcredentials", "orgpolicy", "secretmanager"),
+    *("storage", "tpu"),
+)
 ROLES = ("roles/owner", "roles/storage.admin", "roles/iam.serviceAccountTokenCreator")
 HEAD = """# Suites of others
 
@@ -45,6 +50,13 @@ Tests of other projects, their code unchanged, against [the local cloud](../loca
 a copy of its repository at a commit. What did not pass is listed with the reason: not emulated, by
 design, the client's own, or the local cloud's own.
 """
+CLIENT_HEAD = """
+## Clients in the project's own tests
+
+Not suites of others: short programs of this project, which use these packages unchanged.
+
+| tests | packages |
+|---|---|"""
 
 
 @dataclass(frozen=True)
@@ -249,8 +261,8 @@ def outcome_of(report: Path) -> Outcome:
 
 
 def page(outcomes: Mapping[str, Outcome], now: datetime, earlier: str = "") -> str:
-    """The board, of a run of all suites. One that could not run keeps its lines of `earlier`."""
-    parts = [HEAD, f"Run on {now:%Y-%m-%d} with tpuctl {__version__}.\n"]
+    """The board. A suite that did not run keeps its lines of `earlier`."""
+    parts = [HEAD, f"Last run on {now:%Y-%m-%d} with tpuctl {__version__}.\n"]
     parts.append("| suite | version | passed | failed | skipped |\n|---|---|---|---|---|")
     details = []
     for suite in suites():
@@ -265,7 +277,23 @@ def page(outcomes: Mapping[str, Outcome], now: datetime, earlier: str = "") -> s
         details += _details(suite, outcome.failures)
     if details:
         parts += ["\n## What did not pass\n", "| suite | tests | reason |\n|---|---|---|", *details]
+    parts += [CLIENT_HEAD, *client_tests()]
     return "\n".join(parts) + "\n"
+
+
+def client_tests() -> Iterator[str]:
+    """What the project's own tests of clients use, from the lists of their packages."""
+    for file in sorted((ROOT / "tests" / "clients").glob("test_*.py")):
+        name = file.stem.removeprefix("test_")
+        if name == "node":
+            packages = list(
+                json.loads((CLIENTS / name / "package.json").read_text())["dependencies"]
+            )
+        else:
+            lines = (CLIENTS / f"{name}.in").read_text("utf-8").splitlines()
+            packages = [line.split("#")[0].strip() for line in lines]
+        names = ", ".join(sorted(each for each in packages if each))
+        yield f"| `{file.relative_to(ROOT)}` | {names} |"
 
 
 def _details(suite: Suite, failures: Iterable[str]) -> Iterator[str]:
@@ -275,7 +303,7 @@ def _details(suite: Suite, failures: Iterable[str]) -> Iterator[str]:
         if reason == OURS:
             tests = (each for each in failures if suite.reason(each) == OURS)
             names = ": " + ", ".join(f"`{each.partition(': ')[0]}`" for each in tests)
-        yield f"| {suite.title.partition(':')[0]} | {count} | {reason}{names} |"
+        yield f"| {suite.title} | {count} | {reason}{names} |"
 
 
 def main() -> None:
@@ -301,7 +329,7 @@ def main() -> None:
         print(f"{suite.name}: {counts}", flush=True)
         for failure in outcome.failures:
             print(f"  {failure.partition(': ')[0]}: {suite.reason(failure)}")
-    if not names:
+    if outcomes:
         earlier = PAGE.read_text("utf-8")
         PAGE.write_text(page(outcomes, datetime.now(UTC), earlier), "utf-8")
         print(f"wrote {PAGE.relative_to(ROOT)}")

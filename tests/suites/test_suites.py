@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites.run import FOLDER, OURS, Outcome, Suite, outcome_of, page, run, sources, suites
+from tests.suites.run import (
+    FOLDER,
+    OURS,
+    ROOT,
+    Outcome,
+    Suite,
+    client_tests,
+    outcome_of,
+    page,
+    run,
+    sources,
+    suites,
+)
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="passes"/>
@@ -90,6 +102,26 @@ def test_board_keeps_the_lines_of_a_suite_that_did_not_run(monkeypatch: pytest.M
     assert "| A reader's tests | owner/reader 0123456789ab | 5 | 1 | 1 |" in earlier
     assert page({}, now, earlier) == earlier
     assert "| A reader's tests | owner/reader 0123456789ab | not run | | |" in page({}, now)
+
+
+def test_board_tells_suites_with_one_beginning_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = [replace(REPOSITORY, name=name, title=f"A client: {name}") for name in ("a", "b")]
+    monkeypatch.setattr("tests.suites.run.suites", lambda: pair)
+    now = datetime(2026, 11, 29, tzinfo=UTC)
+    earlier = page({name: Outcome(5, 1, ["test_x::a: error"]) for name in "ab"}, now)
+    assert page({"a": Outcome(5, 1, ["test_x::a: error"])}, now, earlier) == earlier
+    cleared = page({"a": Outcome(6, 0, [])}, now, earlier)
+    assert "| A client: a | 1 |" not in cleared
+    assert "| A client: b | 1 |" in cleared
+
+
+def test_board_lists_the_clients_of_the_projects_own_tests() -> None:
+    rows = list(client_tests())
+    assert len(rows) == len(list((ROOT / "tests" / "clients").glob("test_*.py")))
+    assert any("test_libraries.py" in row and "tensorstore" in row for row in rows)
+    assert any("test_node.py" in row and "@google-cloud/" in row for row in rows)
+    text = page({}, datetime(2026, 11, 29, tzinfo=UTC))
+    assert all(row in text for row in rows)
 
 
 @pytest.mark.soak

@@ -147,6 +147,14 @@ def test_instance_group_is_view_of_manager(engine: Any) -> None:
     )
 
 
+def test_interfaces_of_a_template_are_numbered(engine: Any) -> None:
+    interface = {"name": "global/networks/default", "network": "global/networks/default"}
+    engine.create_template(network_interfaces=[interface])
+    which = {"project": "local-project", "instance_template": "bert"}
+    (interface,) = engine.instance_templates.get(which, timeout=60).properties.network_interfaces
+    assert interface.name == "nic0"
+
+
 def test_instance_is_created_from_template(engine: Any) -> None:
     template = engine.create_template(labels={"team": "nlp"})
     engine.wait_ok(engine.insert({"name": "box"}, source_instance_template=template))

@@ -140,3 +140,25 @@ def test_public_projects_without_images_are_empty(engine: Any, project: str) -> 
         engine.images.get({"project": project, "image": "some"})
     with pytest.raises((exceptions.NotFound, exceptions.Forbidden)):
         engine.images.list({"project": "missing-project"})
+
+
+def test_accelerator_types_are_the_chips_of_machine_types(engine: Any) -> None:
+    for zone in ("us-east5-a", "us-central1-f"):
+        where = {"project": "local-project", "zone": zone}
+        listed = {kind.name: kind for kind in engine.accelerator_types.list(where)}
+        chips: dict[str, int] = {}
+        for machine_type in engine.machine_types.list(where):
+            for accelerator in machine_type.accelerators:
+                name, count = (
+                    accelerator.guest_accelerator_type,
+                    accelerator.guest_accelerator_count,
+                )
+                chips[name] = max(chips.get(name, 0), count)
+        assert {name: kind.maximum_cards_per_instance for name, kind in listed.items()} == chips
+        for name, kind in listed.items():
+            assert engine.accelerator_types.get({**where, "accelerator_type": name}) == kind
+    everywhere = dict(engine.accelerator_types.aggregated_list({"project": "local-project"}))
+    names = {kind.name for kind in everywhere["zones/us-east5-a"].accelerator_types}
+    assert "ct6e" in names
+    with pytest.raises(exceptions.NotFound):
+        engine.accelerator_types.get({**engine.in_zone, "accelerator_type": "abacus"}, timeout=60)

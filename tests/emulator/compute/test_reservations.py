@@ -45,6 +45,30 @@ def get(engine: Any, name: str) -> Any:
     return engine.reservations.get({**IN_ZONE, "reservation": name}, timeout=60)
 
 
+def test_reservation_of_the_machines_of_a_template(engine: Any) -> None:
+    template = engine.create_template()
+    specific = {"count": 2, "source_instance_template": template}
+    request = {**engine.in_zone, "reservation_resource": {"name": "from-template"}}
+    request["reservation_resource"]["specific_reservation"] = specific
+    engine.wait_ok(engine.reservations.insert_unary(request, timeout=60))
+    which = {**engine.in_zone, "reservation": "from-template"}
+    reserved = engine.reservations.get(which, timeout=60).specific_reservation
+    which = {"project": PROJECT, "instance_template": "bert"}
+    source = engine.instance_templates.get(which, timeout=60)
+    assert reserved.source_instance_template == source.self_link
+    assert reserved.instance_properties.machine_type == source.properties.machine_type
+    for wrong, text in (
+        ({"source_instance_template": f"projects/{PROJECT}/global/instanceTemplates/x"}, "found"),
+        ({"instance_properties": {"machine_type": "n1-standard-1"}}, "must be excluded"),
+    ):
+        request["reservation_resource"] = {
+            "name": "wrong",
+            "specific_reservation": specific | wrong,
+        }
+        with pytest.raises(exceptions.BadRequest, match=text):
+            engine.reservations.insert_unary(request, timeout=60)
+
+
 async def test_instance_uses_a_reservation(engine: Any) -> None:
     """Neither a stockout nor quota concerns it; the reservation is full then, and kept."""
     registry = engine.cloud.server.registry

@@ -163,6 +163,20 @@ def _disk(resources: PolicyResources, request: Any) -> Iterator[Need]:
     yield _use(resources, request.attached_disk_resource)
 
 
+def _added_policies(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    return _policies(resources, request, request.disks_add_resource_policies_request_resource)
+
+
+def _removed_policies(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    return _policies(resources, request, request.disks_remove_resource_policies_request_resource)
+
+
+def _policies(resources: PolicyResources, request: Any, body: Any) -> Iterator[Need]:
+    """docs.cloud.google.com/compute/docs/disks/scheduled-snapshots, "Required permissions"."""
+    for policy in body.resource_policies:
+        yield Need("compute.resourcePolicies.use", resources.project(request.project), policy)
+
+
 def _labels(resources: PolicyResources, request: Any) -> Iterator[Need]:
     return _labels_of(resources, request, request.disk_resource, f"zones/{request.zone}/disks")
 
@@ -189,6 +203,8 @@ _ACCESS = ApiAccess(
     refuse=_refuse,
     need=_need,
     rules={
+        "added_policies": _added_policies,
+        "removed_policies": _removed_policies,
         "act_as_accounts_of_template": _act_as_accounts_of_template,
         "act_as_current_account": _act_as_current_account,
         "act_as_new_account": _act_as_new_account,
@@ -212,6 +228,7 @@ _ACCESS = ApiAccess(
 
 # The emulated collections.
 COLLECTIONS = (
+    "AcceleratorTypes",
     "Addresses",
     "Autoscalers",
     "DiskTypes",

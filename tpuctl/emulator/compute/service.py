@@ -23,6 +23,7 @@ from tpuctl.emulator.compute.instances.project import Projects
 from tpuctl.emulator.compute.networks.addresses import Addresses, GlobalAddresses
 from tpuctl.emulator.compute.networks.networks import Firewalls, Networks
 from tpuctl.emulator.compute.networks.subnetworks import Routes, Subnetworks
+from tpuctl.emulator.compute.offerings.accelerator_types import AcceleratorTypes
 from tpuctl.emulator.compute.offerings.machine_type_collection import MachineTypes
 from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.offerings.reservations import FutureReservations, Reservations
@@ -79,6 +80,7 @@ class ComputeService(Service, MachineService):
             "Routes": Routes(context, self.subnetworks),
             "Images": self.images,
             "ImageFamilyViews": ImageFamilyViews(self.images),
+            "AcceleratorTypes": AcceleratorTypes(context),
             "MachineTypes": MachineTypes(context),
             "DiskTypes": DiskTypes(context),
             "Zones": Zones(context),

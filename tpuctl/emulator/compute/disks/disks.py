@@ -16,7 +16,7 @@ from tpuctl.emulator.compute.core.collection import (
     check_name,
     idempotent,
 )
-from tpuctl.emulator.compute.core.context import DISKS, ComputeContext
+from tpuctl.emulator.compute.core.context import DISKS, RESOURCE_POLICIES, ComputeContext
 from tpuctl.emulator.compute.core.errors import (
     bad_field,
     condition_not_met,
@@ -88,6 +88,21 @@ def full_disk(zone: str, reference: str) -> str:
     return f"{zone}/disks/{name.rpartition('/')[2]}"
 
 
+def _region(disk: str) -> str:
+    return region_of(disk.split("/")[3])
+
+
+def _full_policy(disk: str, reference: str) -> str:
+    """The full name of a resource policy, given as a link or a partial one."""
+    name = relative_name(reference)
+    if name.startswith("projects/"):
+        return name
+    if name.startswith("regions/"):
+        return f"projects/{disk.split('/')[1]}/{name}"
+    base = f"projects/{disk.split('/')[1]}/regions/{_region(disk)}"
+    return f"{base}/resourcePolicies/{name.rpartition('/')[2]}"
+
+
 def shown_key(key: Row) -> Row:
     """An encryption key as responses show it: a customer's own key only by its hash.
 
@@ -156,6 +171,8 @@ class Disks(LabeledCollection):
         return {
             **super().verbs(),
             "resize": Effect(self.finish_patch),
+            "addResourcePolicies": Effect(self.finish_patch),
+            "removeResourcePolicies": Effect(self.finish_patch),
             "createSnapshot": Effect(self._finish_snapshot),
         }
 
@@ -173,6 +190,8 @@ class Disks(LabeledCollection):
         if users:
             resource.setdefault("lastAttachTimestamp", row["creationTimestamp"])
             resource["users"] = [LINK + user for user in users]
+        if policies := row.get("resourcePolicies"):
+            resource["resourcePolicies"] = [LINK + policy for policy in policies]
         return resource
 
     async def insert(self, request: Any, caller: Caller) -> Any:
@@ -189,6 +208,36 @@ class Disks(LabeledCollection):
             raise bad_field("sizeGb", str(size), reason)
         changes = {"row": {"sizeGb": str(size)}}
         return self.begin("resize", name, caller, changes, request.request_id)
+
+    @idempotent
+    async def add_resource_policies(self, name: str, request: Any, caller: Caller) -> Any:
+        """Snapshot schedules of the disk's region."""
+        present = self.require(name).get("resourcePolicies", [])
+        references = request.disks_add_resource_policies_request_resource.resource_policies
+        policies = [_full_policy(name, reference) for reference in references]
+        for policy, reference in zip(policies, references, strict=True):
+            row = self.context.find(RESOURCE_POLICIES, policy)
+            if row is None:
+                raise unknown_reference("resourcePolicies", reference, "resourcePolicy")
+            if "snapshotSchedulePolicy" not in row or row["region"] != _region(name):  # a guess
+                reason = "It must be a snapshot schedule of the disk's region."
+                raise bad_field("resourcePolicies", reference, reason)
+        changes = {"resourcePolicies": [*dict.fromkeys([*present, *policies])]}
+        arguments = {"row": changes}
+        return self.begin("addResourcePolicies", name, caller, arguments, request.request_id)
+
+    @idempotent
+    async def remove_resource_policies(self, name: str, request: Any, caller: Caller) -> Any:
+        present = self.require(name).get("resourcePolicies", [])
+        references = request.disks_remove_resource_policies_request_resource.resource_policies
+        removed = [_full_policy(name, reference) for reference in references]
+        for policy, reference in zip(removed, references, strict=True):
+            if policy not in present:  # a guess
+                reason = "The resource policy is not attached to the disk."
+                raise bad_field("resourcePolicies", reference, reason)
+        changes = {"resourcePolicies": [policy for policy in present if policy not in removed]}
+        arguments = {"row": changes}
+        return self.begin("removeResourcePolicies", name, caller, arguments, request.request_id)
 
     @idempotent
     async def create_snapshot(self, name: str, request: Any, caller: Caller) -> Any:

@@ -1,11 +1,12 @@
-"""Resource policies: workload policies, which shape the instances of a managed group."""
+"""Resource policies: workload policies, which shape the instances of a managed group, and snapshot
+schedules, which are attached to disks and take no snapshots here."""
 
 from __future__ import annotations
 
 import re
 
 from tpuctl.emulator.compute.core.collection import Collection, Row
-from tpuctl.emulator.compute.core.context import INSTANCE_GROUP_MANAGERS
+from tpuctl.emulator.compute.core.context import DISKS, INSTANCE_GROUP_MANAGERS
 from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use
 from tpuctl.emulator.state.errors import invalid
 
@@ -13,12 +14,13 @@ _POLICIES = (
     *("diskConsistencyGroupPolicy", "groupPlacementPolicy", "instanceSchedulePolicy"),
     *("snapshotSchedulePolicy", "workloadPolicy"),
 )
+_SCHEDULES = ("dailySchedule", "hourlySchedule", "weeklySchedule")
 _TYPES = ("HIGH_AVAILABILITY", "HIGH_THROUGHPUT")
 _TOPOLOGY = re.compile(r"[1-9]\d*(?:x[1-9]\d*){1,2}")
 
 
 class ResourcePolicies(Collection):
-    """Policies of a region. Of their kinds only workload policies are emulated."""
+    """Policies of a region, of two kinds."""
 
     kind, message, plural = "compute.resourcePolicies", "ResourcePolicy", "resourcePolicies"
     field, scope = "resource_policy", "regions"
@@ -27,9 +29,21 @@ class ResourcePolicies(Collection):
         kinds = [kind for kind in _POLICIES if kind in row]
         if len(kinds) != 1:
             raise invalid("Exactly one policy must be specified in a resource policy.")
-        if kinds != ["workloadPolicy"]:
-            raise invalid("Only workload policies are emulated.")
-        policy = row["workloadPolicy"]
+        if kinds == ["workloadPolicy"]:
+            self._check_workload(row["workloadPolicy"])
+        elif kinds == ["snapshotSchedulePolicy"]:
+            self._check_schedule(row["snapshotSchedulePolicy"])
+        else:
+            raise invalid("Only workload policies and snapshot schedules are emulated.")
+        return {**row, "region": name.split("/")[3], "status": "READY"}
+
+    def _check_schedule(self, policy: Row) -> None:
+        """The wording is a guess."""
+        if len(set(_SCHEDULES) & policy.get("schedule", {}).keys()) != 1:
+            reason = f"Exactly one of {', '.join(_SCHEDULES)} must be specified."
+            raise bad_field("resource.snapshotSchedulePolicy.schedule", "", reason)
+
+    def _check_workload(self, policy: Row) -> None:
         place = "resource.workloadPolicy"
         if policy.get("type") not in _TYPES:
             reason = f"Must be one of {', '.join(_TYPES)}."
@@ -41,11 +55,13 @@ class ResourcePolicies(Collection):
         if topology and "maxTopologyDistance" in policy:
             reason = "Cannot be combined with an accelerator topology."
             raise bad_field(f"{place}.maxTopologyDistance", policy["maxTopologyDistance"], reason)
-        return {**row, "region": name.split("/")[3], "status": "READY"}
 
     def check_deletion(self, name: str) -> None:
         for user, manager in self.context.items(
             INSTANCE_GROUP_MANAGERS, f"projects/{name.split('/')[1]}/"
         ):
             if manager.get("resourcePolicies", {}).get("workloadPolicy") == name:
+                raise failed_in_use("resource_policy", name, user)
+        for user, disk in self.context.items(DISKS, f"projects/{name.split('/')[1]}/"):
+            if name in disk.get("resourcePolicies", ()):
                 raise failed_in_use("resource_policy", name, user)

@@ -140,8 +140,8 @@ class InstanceTemplates(Collection):
         properties["networkInterfaces"] = [
             {
                 **_default_network(name, interface),
-                "name": f"nic{index}",
                 **interface,
+                "name": f"nic{index}",
                 "kind": "compute#networkInterface",
                 "accessConfigs": [
                     {**access, "kind": "compute#accessConfig"}

@@ -13,8 +13,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from tpuctl.emulator.compute.core.collection import Collection, Row
-from tpuctl.emulator.compute.core.context import INSTANCES, ComputeContext
-from tpuctl.emulator.compute.core.errors import bad_field, in_use
+from tpuctl.emulator.compute.core.context import (
+    INSTANCE_TEMPLATES,
+    INSTANCES,
+    REGION_INSTANCE_TEMPLATES,
+    ComputeContext,
+)
+from tpuctl.emulator.compute.core.errors import bad_field, in_use, unknown_reference
 from tpuctl.emulator.compute.core.messages import LINK
 from tpuctl.emulator.compute.offerings.machine_types import MachineType, machine_type
 from tpuctl.emulator.compute.offerings.scheduling import RESERVATION_BOUND
@@ -153,6 +158,8 @@ class Reservations(Collection):
 
     def complete(self, name: str, row: Row) -> Row:
         zone = name.split("/")[3]
+        if reference := row.get("specificReservation", {}).get("sourceInstanceTemplate"):
+            row = {**row, "specificReservation": self._with_template(row, reference)}
         if "aggregateReservation" not in row:
             _check_machines(
                 row.get("specificReservation", {}), "count", "specificReservation", zone
@@ -162,6 +169,26 @@ class Reservations(Collection):
             "shareSettings": {"shareType": "LOCAL"},
             **row,
             "status": "READY",
+        }
+
+    def _with_template(self, row: Row, reference: str) -> Row:
+        """The machines of a reservation, as a template describes them."""
+        field, specific = "resource.specificReservation", row["specificReservation"]
+        if "instanceProperties" in specific:  # from the field's description
+            reason = "It must be excluded if a source instance template is specified."
+            raise bad_field(f"{field}.instanceProperties", "", reason)
+        template = relative_name(reference)
+        kind = INSTANCE_TEMPLATES if "/global/" in template else REGION_INSTANCE_TEMPLATES
+        source = self.context.find(kind, template)
+        if source is None:
+            field = f"{field}.sourceInstanceTemplate"
+            raise unknown_reference(field, reference, "instanceTemplate")
+        fields = ("machineType", "minCpuPlatform")
+        properties = source["properties"]
+        return {
+            **specific,
+            "sourceInstanceTemplate": LINK + template,
+            "instanceProperties": {key: properties[key] for key in fields if key in properties},
         }
 
     def check_deletable(self, name: str) -> None:
