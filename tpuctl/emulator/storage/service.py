@@ -49,7 +49,11 @@ Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body
 _UPLOAD_PATH = re.compile(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o/?")
-_JSON_PATH = re.compile(r"/(?:(?:resumable/|upload/|download/|batch/)*storage/v1|b)(?:/|$)")
+# Node's client omits `/storage/v1` at an emulator's address.
+_SHORT_PATH = r"/(b(?:/.*)?|projects/[^/]+/(?:hmacKeys(?:/.*)?|serviceAccount))"
+_JSON_PATH = re.compile(
+    rf"/(?:resumable/|upload/|download/|batch/)*storage/v1(?:/.*)?|{_SHORT_PATH}"
+)
 _CONFIGS = "notificationConfigs"
 _ETAGS = ("If-Match", "If-None-Match")
 
@@ -173,7 +177,7 @@ class StorageService(Service):
                 return await self._upload(request, unquote(upload[1]))
             if path == "/batch/storage/v1":
                 return await answer_batch(request, self._answer)
-            match = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
+            match = re.fullmatch(rf"(?:/download)?/storage/v1/(.+)|{_SHORT_PATH}", path)
             if match is not None:
                 parts = split_path(match[1] or match[2])
                 is_media = request.param("alt") == "media" or path.startswith("/download/")
@@ -192,7 +196,7 @@ class StorageService(Service):
 
         None for any other request.
         """
-        is_json = bool(_JSON_PATH.match(request.path))
+        is_json = bool(_JSON_PATH.fullmatch(request.path))
         target = None if is_json else self._target(request)
         if target is not None or _UPLOAD_PATH.fullmatch(request.path):
             object_name = None if target is None else (target[0], unquote(target[1]))
