@@ -214,13 +214,22 @@ class StorageService(Service):
         if is_session and request.verb == "DELETE":
             async with self._track("objects.cancelUpload", request.caller, *names):
                 return self._uploads.cancel(request)
-        async with self._track("objects.insert", request.caller, *names, uploads=True):
-            if is_session and request.verb in ("PUT", "POST"):
-                return await self._uploads.resume(request)
-            check_parameters("objects.insert", request.query)
-            if request.verb in ("POST", "PUT"):
-                return await self._uploads.start(request, bucket)
-            raise unimplemented(f"storage.objects {request.verb} on an upload path")
+        try:
+            async with self._track("objects.insert", request.caller, *names, uploads=True):
+                if is_session and request.verb in ("PUT", "POST"):
+                    return await self._uploads.resume(request)
+                check_parameters("objects.insert", request.query)
+                if request.verb in ("POST", "PUT"):
+                    return await self._uploads.start(request, bucket)
+                raise unimplemented(f"storage.objects {request.verb} on an upload path")
+        except ApiError as error:
+            if not error.message.startswith("Invalid request."):
+                raise
+            # Plain text: google-resumable-media, tests/system/utils.py.
+            response = web.Response(status=error.http, text=error.message)
+            if not request.raw.content.is_eof():
+                response.force_close()  # do not read the rest of the body
+            return response
 
     async def _download(self, request: Request, bucket: str, name: str) -> web.StreamResponse:
         try:
