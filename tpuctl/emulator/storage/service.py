@@ -35,6 +35,7 @@ from tpuctl.emulator.storage.requests.primitives import (
 from tpuctl.emulator.storage.requests.user_project import check_user_project
 from tpuctl.emulator.storage.transfers.download import send_media
 from tpuctl.emulator.storage.transfers.uploads import Uploads
+from tpuctl.emulator.storage.xml_api.form_uploads import is_form
 from tpuctl.emulator.storage.xml_api.signed_urls import is_signed
 from tpuctl.emulator.storage.xml_api.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml_api.xml import Xml
@@ -204,6 +205,8 @@ class StorageService(Service):
             if session is not None and request.verb in ("PUT", "POST", "DELETE"):
                 request.email, request.scopes = session
                 return await self.handle(request)
+        if target is not None and not target[1] and is_form(request):
+            return await self._xml.handle_form(request, target[0], self._registry.access)
         if target is None or not is_signed(request.query):
             return None
         return await self._xml.handle_signed(request, *target, self._registry.access)
@@ -325,6 +328,8 @@ class StorageService(Service):
 
     async def _answer_path(self, request: Request) -> web.StreamResponse | None:
         target = self._target(request)
+        if target is not None and not target[1] and is_form(request):
+            return await self._xml.handle_form(request, target[0], self._registry.access)
         return None if target is None else await self._xml.handle(request, *target)
 
     def _target(self, request: Request) -> tuple[str, str] | None:
