@@ -130,7 +130,8 @@ lock: $(VENV)/.ready
 	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
 	for name in ansible libcloud libraries ray skypilot suites; do \
 	  $(LOCK) requirements/clients/$$name.in -o requirements/clients/$$name.lock || exit; done
-	npm install --package-lock-only --ignore-scripts --prefix requirements/clients/node
+	for name in node node-suites; do \
+	  npm install --package-lock-only --ignore-scripts --prefix requirements/clients/$$name || exit; done
 	$(LOCK) requirements/beam.in -o requirements/beam.lock
 	$(LOCK) requirements/jax.in -o requirements/jax.lock
 	$(LOCK) requirements/jupyter.in -o requirements/jupyter.lock

@@ -141,7 +141,7 @@ def test_invalid_multipart(bucket_cloud: Any, header: str, body: bytes) -> None:
 
 def test_resumable_chunk_sent_twice_is_stored_once(bucket_cloud: Any) -> None:
     address = begin(bucket_cloud)
-    put(bucket_cloud, address, b"0123456789", "bytes 0-9/*")
+    put(bucket_cloud, address, b"0123456789", "bytes 0-*/15")
     again = put(bucket_cloud, address, b"56789abcde", "bytes 5-14/15")
     assert again.status_code == 200
     assert content(bucket_cloud) == b"0123456789abcde"
@@ -156,10 +156,38 @@ def test_resumable_chunk_sent_twice_is_stored_once(bucket_cloud: Any) -> None:
 )
 def test_resumable_with_invalid_ranges(bucket_cloud: Any, header: str) -> None:
     address = begin(bucket_cloud)
-    put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+    put(bucket_cloud, address, b"01234", "bytes 0-*/10")
     assert put(bucket_cloud, address, b"0123456789", header).status_code == 400
     status = put(bucket_cloud, address, b"", "bytes */*")
     assert status.headers["Range"] == "bytes=0-4"
+
+
+@pytest.mark.parametrize("total", ["*", "300000"])
+def test_resumable_chunks_have_a_least_size(bucket_cloud: Any, total: str) -> None:
+    """The message is in google-resumable-media, tests/system/requests/test_upload.py."""
+    address, least = begin(bucket_cloud), 256 * 1024
+    answer = put(bucket_cloud, address, b"a" * 1024, f"bytes 0-1023/{total}")
+    assert (answer.status_code, answer.text) == (
+        400,
+        "Invalid request.  The number of bytes uploaded is required to be equal or greater than "
+        "262144, except for the final request (it's recommended to be the exact multiple of "
+        "262144).  The received request contained 1024 bytes, which does not meet this "
+        "requirement.",
+    )
+    first = put(bucket_cloud, address, b"a" * least, f"bytes 0-{least - 1}/{total}")
+    assert (first.status_code, first.headers["Range"]) == (308, f"bytes=0-{least - 1}")
+    last = put(bucket_cloud, address, b"b" * 37_856, f"bytes {least}-299999/300000")
+    assert (last.status_code, last.json()["size"]) == (200, "300000")
+
+
+def test_too_large_metadata_is_called_so(bucket_cloud: Any) -> None:
+    """So expects googleapis/nodejs-storage, system-test/storage.ts."""
+    body = b'--x\r\n\r\n{"metadata": {"a": "' + b"a" * 2_100_000 + b'"}}\r\n--x\r\n\r\nd\r\n--x--'
+    headers = {"Content-Type": "multipart/related; boundary=x"}
+    path = f"{UPLOAD}?uploadType=multipart&name=o"
+    answer = bucket_cloud.request("POST", path, data=body, headers=headers)
+    assert answer.status_code == 400
+    assert "Metadata part is too large" in answer.text
 
 
 @pytest.mark.parametrize("data", [b"", b"0123456789"])
@@ -187,7 +215,7 @@ def test_resumable_continues_with_open_ended_range(bucket_cloud: Any) -> None:
         assert content(bucket_cloud) == b"0123456789"
     # All data arrived and the response was lost: nothing is left to send.
     address = begin(bucket_cloud)
-    put(bucket_cloud, address, b"01234", "bytes 0-4/*")
+    put(bucket_cloud, address, b"01234", "bytes 0-*/10")
     assert put(bucket_cloud, address, b"", "bytes 5-*/5").status_code == 200
     assert content(bucket_cloud) == b"01234"
 
@@ -221,7 +249,7 @@ async def test_resumable_survives_restart(make_cloud: Any) -> None:
         cloud.request, "POST", "/storage/v1/b?project=local-project", json={"name": BUCKET}
     )
     address = await asyncio.to_thread(begin, cloud)
-    await asyncio.to_thread(put, cloud, address, b"01234", "bytes 0-4/*")
+    await asyncio.to_thread(put, cloud, address, b"01234", "bytes 0-*/10")
     await cloud.server.close()
     again = await make_cloud()
     answer = await asyncio.to_thread(put, again, address, b"56789", "bytes 5-9/10")

@@ -15,17 +15,20 @@ import tempfile
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from string import Template
 from typing import Any
 from xml.etree import ElementTree
 
 import requests
 
+from tests.suites.topics import topics
 from tests.support.gcloud import environment_of, make_project
 from tests.support.locations import US_ZONE
-from tests.support.locked_environment import locked_python
+from tests.support.locked_environment import locked_node_modules, locked_python
 from tpuctl.local_cloud import server_process
 from tpuctl.local_cloud.machine_images import ImageStore
 from tpuctl.version import __version__
@@ -78,8 +81,13 @@ class Suite:
     at_least: int = 1
     no_programs: Sequence[str] = ()
     unset: Sequence[str] = ()
+    # A value may have others, as $STORAGE_EMULATOR_HOST.
     variables: Mapping[str, str] = field(default_factory=dict)
+    node: str = ""  # the folder in requirements/clients of its packages, if it runs in mocha,
+    build: str = ""  # and the command that compiles it
+    topics: bool = False  # Pub/Sub's, which the local cloud does not emulate: see topics.py
     buckets: Sequence[str] = ()  # that must exist
+    stand_ins: str = ""  # what its run does not take from the local cloud, for the board
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def reason(self, failure: str) -> str:
@@ -180,16 +188,15 @@ def run(suite: Suite, home: Path) -> Outcome:
         variables["PATH"] = f"{programs}{os.pathsep}{variables['PATH']}"
         for name in suite.unset:
             variables.pop(name, None)
-        variables.update(suite.variables)
-        report = home / "report.xml"
-        command = [str(locked_python(LOCK)), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += ["--timeout=120", f"--junit-xml={report}", *suite.tests.split()]
+        variables.update(values(suite, variables))
+        folder, report = sources(suite, home), home / "report.xml"
+        command = (_mocha if suite.node else _pytest)(suite, folder, report)
         log = home / "output.txt"
-        with log.open("w") as output:
+        with log.open("w") as output, topics() if suite.topics else nullcontext({}) as of_topics:
             subprocess.run(
                 command,
-                cwd=sources(suite, home),
-                env=variables,
+                cwd=folder,
+                env={**variables, **of_topics},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -200,6 +207,33 @@ def run(suite: Suite, home: Path) -> Outcome:
         return outcome_of(report)
     finally:
         server_process.stop(home / "cloud")
+
+
+def values(suite: Suite, variables: Mapping[str, str]) -> dict[str, str]:
+    """A suite's own variables, which may hold others."""
+    return {
+        name: Template(value).safe_substitute(variables) for name, value in suite.variables.items()
+    }
+
+
+def _pytest(suite: Suite, folder: Path, report: Path) -> list[str]:
+    command = [str(locked_python(LOCK)), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return [*command, "--timeout=120", f"--junit-xml={report}", *suite.tests.split()]
+
+
+def _mocha(suite: Suite, folder: Path, report: Path) -> list[str]:
+    """The command for a suite in JavaScript, after it has been compiled."""
+    modules = locked_node_modules(LOCK.parent / suite.node)
+    (folder / "node_modules").symlink_to(modules)
+    built = subprocess.run(
+        suite.build, shell=True, cwd=folder, capture_output=True, text=True, check=False
+    )
+    if built.returncode:
+        sys.exit(f"{suite.name} was not built:\n{(built.stdout + built.stderr)[-2000:]}")
+    command = [str(modules / ".bin" / "mocha"), "--exit", "--timeout=60000"]
+    options = ["--reporter=xunit", f"--reporter-option=output={report}"]
+    options.append(f"--require={Path(__file__).with_name('mocha_setup.cjs')}")
+    return [*command, *options, *suite.tests.split()]
 
 
 class _Admin:
@@ -244,20 +278,25 @@ class _Admin:
 
 
 def outcome_of(report: Path) -> Outcome:
-    """What pytest reports in JUnit's format. A test whose end fails too is counted once."""
-    passed, skipped = set(), set()
-    failures: dict[str, str] = {}
+    """What pytest or mocha reports as JUnit does. A test whose end fails too is counted once."""
+    results: list[tuple[str, str | None]] = []  # names of tests, with the error; None: passed
+    skipped = 0
     for case in ElementTree.parse(report).getroot().iter("testcase"):
-        name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+        module = re.sub(r"^[\w.]*\.", "", case.get("classname", ""))
+        name = f"{module}::{case.get('name')}"
         problems = [*case.iter("failure"), *case.iter("error")]
-        if problems:
-            text = f"{problems[0].get('message') or ''}\n{problems[0].text or ''}"
-            failures.setdefault(name, f"{name}: {text}")
-        elif case.find("skipped") is not None:
-            skipped.add(name)
+        if case.find("skipped") is not None:
+            skipped += 1
+        elif not problems:
+            results.append((name, None))
         else:
-            passed.add(name)
-    return Outcome(len(passed - failures.keys()), len(skipped), list(failures.values()))
+            text = f"{problems[0].get('message') or ''}\n{problems[0].text or ''}"
+            # pytest reports the end of a test after the test.
+            if problems[0].tag == "error" and results and results[-1][0] == name:
+                text = results.pop()[1] or text
+            results.append((name, text))
+    failures = [f"{name}: {text}" for name, text in results if text is not None]
+    return Outcome(len(results) - len(failures), skipped, failures)
 
 
 def page(outcomes: Mapping[str, Outcome], now: datetime, earlier: str = "") -> str:
@@ -275,6 +314,7 @@ def page(outcomes: Mapping[str, Outcome], now: datetime, earlier: str = "") -> s
         counts = f"{outcome.passed} | {len(outcome.failures)} | {outcome.skipped}"
         parts.append(f"| {suite.title} | {suite.version} | {counts} |")
         details += _details(suite, outcome.failures)
+    parts += [f"\n{suite.title}: {suite.stand_ins}." for suite in suites() if suite.stand_ins]
     if details:
         parts += ["\n## What did not pass\n", "| suite | tests | reason |\n|---|---|---|", *details]
     parts += [CLIENT_HEAD, *client_tests()]

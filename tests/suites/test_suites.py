@@ -7,7 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import grpc
 import pytest
+from google.iam.v1 import iam_policy_pb2, policy_pb2
 
 from tests.suites.run import (
     FOLDER,
@@ -21,7 +23,9 @@ from tests.suites.run import (
     run,
     sources,
     suites,
+    values,
 )
+from tests.suites.topics import topics
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="passes"/>
@@ -30,6 +34,13 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.test_a" name="ends"><error message="at its end">E</error></testcase>
 <testcase classname="tests.test_a" name="waits"><skipped message="why"/></testcase>
 </testsuite></testsuites>"""
+OF_MOCHA = """<testsuite name="Mocha Tests" tests="5">
+<testcase classname="Bucket file v1.2 writes" name="0"/>
+<testcase classname="Bucket file v1.2 writes" name="0"/>
+<testcase classname="Bucket" name="fails"><failure>404&#xA;Error: 404</failure></testcase>
+<testcase classname="Bucket" name="fails"><failure>404&#xA;Error: 404</failure></testcase>
+<testcase classname="Bucket" name="waits"><skipped/></testcase>
+</testsuite>"""
 QUICK = [suite for suite in suites() if suite.quick]
 
 
@@ -40,6 +51,42 @@ def test_each_test_is_counted_once(tmp_path: Path) -> None:
     assert (outcome.passed, outcome.skipped) == (1, 1)
     names = [failure.partition(": ")[0] for failure in outcome.failures]
     assert names == ["test_a::fails", "test_a::ends"]
+
+
+def test_tests_of_the_same_name_in_mocha_are_several(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(OF_MOCHA)
+    outcome = outcome_of(report)
+    assert (outcome.passed, outcome.skipped) == (2, 1)
+    assert outcome.failures == ["Bucket::fails: \n404\nError: 404"] * 2
+
+
+def test_topics_exist_without_messages() -> None:
+    with topics() as variables, grpc.insecure_channel(variables["PUBSUB_EMULATOR_HOST"]) as channel:
+
+        def call(method: str, request: bytes) -> bytes:
+            answer: bytes = channel.unary_unary(method)(request, timeout=30)
+            return answer
+
+        policy = policy_pb2.Policy(bindings=[{"role": "roles/viewer", "members": ["allUsers"]}])
+        change = iam_policy_pb2.SetIamPolicyRequest(resource="topic", policy=policy)
+        call("/google.iam.v1.IAMPolicy/SetIamPolicy", change.SerializeToString())
+        question = iam_policy_pb2.GetIamPolicyRequest(resource="topic").SerializeToString()
+        answer = policy_pb2.Policy.FromString(
+            call("/google.iam.v1.IAMPolicy/GetIamPolicy", question)
+        )
+        assert answer.bindings == policy.bindings
+        name = b"\x0a\x05topic"  # field 1, of a topic and of a request for one
+        for method in ("CreateTopic", "GetTopic"):
+            assert call(f"/google.pubsub.v1.Publisher/{method}", name) == name
+        with pytest.raises(grpc.RpcError) as error:
+            call("/google.pubsub.v1.Publisher/Publish", b"")
+        assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_variables_may_hold_others() -> None:
+    suite = replace(REPOSITORY, variables={"A": "$B/", "C": '{"b": "$unknown"}'})
+    assert values(suite, {"B": "http://b"}) == {"A": "http://b/", "C": '{"b": "$unknown"}'}
 
 
 def test_board_gives_the_reason_or_the_name() -> None:

@@ -35,6 +35,7 @@ from tpuctl.emulator.storage.requests.primitives import (
 from tpuctl.emulator.storage.requests.user_project import check_user_project
 from tpuctl.emulator.storage.transfers.download import send_media
 from tpuctl.emulator.storage.transfers.uploads import Uploads
+from tpuctl.emulator.storage.xml_api.form_uploads import is_form
 from tpuctl.emulator.storage.xml_api.signed_urls import is_signed
 from tpuctl.emulator.storage.xml_api.xml import METHODS as XML_METHODS
 from tpuctl.emulator.storage.xml_api.xml import Xml
@@ -49,7 +50,11 @@ Handler = Callable[[Call], Answer | Awaitable[Answer]]
 
 _TEXT_ERRORS = (400, 403, 404, 412)  # errors of downloads with a plain text body
 _UPLOAD_PATH = re.compile(r"(?:/resumable)?/upload/storage/v1/b/([^/]+)/o/?")
-_JSON_PATH = re.compile(r"/(?:(?:resumable/|upload/|download/|batch/)*storage/v1|b)(?:/|$)")
+# Node's client omits `/storage/v1` at an emulator's address.
+_SHORT_PATH = r"/(b(?:/.*)?|projects/[^/]+/(?:hmacKeys(?:/.*)?|serviceAccount))"
+_JSON_PATH = re.compile(
+    rf"/(?:resumable/|upload/|download/|batch/)*storage/v1(?:/.*)?|{_SHORT_PATH}"
+)
 _CONFIGS = "notificationConfigs"
 _ETAGS = ("If-Match", "If-None-Match")
 
@@ -173,7 +178,7 @@ class StorageService(Service):
                 return await self._upload(request, unquote(upload[1]))
             if path == "/batch/storage/v1":
                 return await answer_batch(request, self._answer)
-            match = re.fullmatch(r"(?:/download)?/storage/v1/(.+)|/(b(?:/.*)?)", path)
+            match = re.fullmatch(rf"(?:/download)?/storage/v1/(.+)|{_SHORT_PATH}", path)
             if match is not None:
                 parts = split_path(match[1] or match[2])
                 is_media = request.param("alt") == "media" or path.startswith("/download/")
@@ -192,7 +197,7 @@ class StorageService(Service):
 
         None for any other request.
         """
-        is_json = bool(_JSON_PATH.match(request.path))
+        is_json = bool(_JSON_PATH.fullmatch(request.path))
         target = None if is_json else self._target(request)
         if target is not None or _UPLOAD_PATH.fullmatch(request.path):
             object_name = None if target is None else (target[0], unquote(target[1]))
@@ -200,6 +205,8 @@ class StorageService(Service):
             if session is not None and request.verb in ("PUT", "POST", "DELETE"):
                 request.email, request.scopes = session
                 return await self.handle(request)
+        if target is not None and not target[1] and is_form(request):
+            return await self._xml.handle_form(request, target[0], self._registry.access)
         if target is None or not is_signed(request.query):
             return None
         return await self._xml.handle_signed(request, *target, self._registry.access)
@@ -210,13 +217,22 @@ class StorageService(Service):
         if is_session and request.verb == "DELETE":
             async with self._track("objects.cancelUpload", request.caller, *names):
                 return self._uploads.cancel(request)
-        async with self._track("objects.insert", request.caller, *names, uploads=True):
-            if is_session and request.verb in ("PUT", "POST"):
-                return await self._uploads.resume(request)
-            check_parameters("objects.insert", request.query)
-            if request.verb in ("POST", "PUT"):
-                return await self._uploads.start(request, bucket)
-            raise unimplemented(f"storage.objects {request.verb} on an upload path")
+        try:
+            async with self._track("objects.insert", request.caller, *names, uploads=True):
+                if is_session and request.verb in ("PUT", "POST"):
+                    return await self._uploads.resume(request)
+                check_parameters("objects.insert", request.query)
+                if request.verb in ("POST", "PUT"):
+                    return await self._uploads.start(request, bucket)
+                raise unimplemented(f"storage.objects {request.verb} on an upload path")
+        except ApiError as error:
+            if not error.message.startswith("Invalid request."):
+                raise
+            # Plain text: google-resumable-media, tests/system/utils.py.
+            response = web.Response(status=error.http, text=error.message)
+            if not request.raw.content.is_eof():
+                response.force_close()  # do not read the rest of the body
+            return response
 
     async def _download(self, request: Request, bucket: str, name: str) -> web.StreamResponse:
         try:
@@ -312,6 +328,8 @@ class StorageService(Service):
 
     async def _answer_path(self, request: Request) -> web.StreamResponse | None:
         target = self._target(request)
+        if target is not None and not target[1] and is_form(request):
+            return await self._xml.handle_form(request, target[0], self._registry.access)
         return None if target is None else await self._xml.handle(request, *target)
 
     def _target(self, request: Request) -> tuple[str, str] | None:

@@ -213,7 +213,10 @@ class _DroppedResponse(web.StreamResponse):
 _COMMON_HEADERS = {"Cache-Control": "private", "Vary": "Origin, X-Origin, Referer"}
 _COMPUTE_BATCH = "/batch/compute/"
 # Paths that are never taken for objects, which are requested as `/BUCKET/OBJECT`.
-_API_PATHS = re.compile(r"/(?:v\d+\w*|compute|projects|batch/compute)(?:/|$)")
+_STORAGE_PROJECTS = r"projects/[^/]+/(?:hmacKeys|serviceAccount)(?:/|$)"
+_API_PATHS = re.compile(
+    rf"/(?!{_STORAGE_PROJECTS})(?:v\d+\w*|compute|projects|batch/compute)(?:/|$)"
+)
 _STORAGE_PATHS = (
     "/storage/v1/",
     "/upload/storage/v1/",
@@ -227,7 +230,9 @@ _STORAGE_PATHS = (
 
 def is_storage(request: Request) -> bool:
     """Whether a path belongs to Cloud Storage's JSON API, in any of its forms."""
-    return request.path.startswith(_STORAGE_PATHS) or request.path == "/b"
+    path = request.path
+    is_of_project = re.match(f"/{_STORAGE_PROJECTS}", path) is not None
+    return path.startswith(_STORAGE_PATHS) or path == "/b" or is_of_project
 
 
 def _error_response(raw: web.BaseRequest, error: ApiError, family: str) -> web.Response:

@@ -19,6 +19,7 @@ Entry = dict[str, str]  # {"entity", "role"}
 Bucket = Mapping[str, Any]
 
 DEFAULT_OBJECT_LIST = "_defaultObjectAcl"  # in a stored bucket, unless it is the project's team's
+DEFAULT_OBJECT_LIST_CHANGE = "_defaultObjectAclChange"  # the metageneration that it came with
 OBJECT_LIST = "_acl"  # in a stored object's body, unless it is the team's
 ROLES: Mapping[Kind, Mapping[str, str]] = {
     "Bucket": {
@@ -186,7 +187,7 @@ def bucket_control(bucket: Bucket, entry: Entry) -> dict[str, Any]:
 
 def default_control(bucket: Bucket, entry: Entry) -> dict[str, Any]:
     """An entry of the list that new objects of a bucket get, as a resource."""
-    etag = etag_of(int(bucket["metageneration"]))
+    etag = etag_of(int(bucket.get(DEFAULT_OBJECT_LIST_CHANGE, 1)))
     return {"kind": "storage#objectAccessControl", **described(entry), "etag": etag}
 
 

@@ -76,6 +76,8 @@ def apply_changes(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> B
     merge(changed, changes)
     if changes.get("labels") == {}:  # measured: removes all labels, as null does
         changed.pop("labels", None)
+    if changes.get("cors") == []:  # so Node's client expects it
+        del changed["cors"]
     period = (changes.get("retentionPolicy") or {}).get("retentionPeriod")
     if isinstance(changes.get("retentionPolicy"), dict):
         # Measured: an object without a period changes nothing; locks and times are output-only.

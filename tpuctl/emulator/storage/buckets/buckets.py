@@ -14,6 +14,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Project, now_text, time_text
 from tpuctl.emulator.storage.buckets.access_entries import (
     DEFAULT_OBJECT_LIST,
+    DEFAULT_OBJECT_LIST_CHANGE,
     Entry,
     bindings,
     bucket_control,
@@ -122,6 +123,7 @@ class Buckets:
 
     def set_default_entries(self, bucket: Bucket, entries: Sequence[Entry]) -> None:
         changed = _with_change_marks({**bucket, DEFAULT_OBJECT_LIST: list(entries)})
+        changed[DEFAULT_OBJECT_LIST_CHANGE] = changed["metageneration"]
         self._store.put_json("bucket", bucket["name"], changed)
 
     def check_user_project(self, name: str, query: Mapping[str, list[str]]) -> None:
@@ -207,7 +209,8 @@ class Buckets:
     ) -> Bucket:
         """The saved bucket with these lists."""
         if default is not None and default != self.default_entries(bucket):
-            bucket = {**bucket, DEFAULT_OBJECT_LIST: default}
+            change = {DEFAULT_OBJECT_LIST_CHANGE: bucket["metageneration"]}
+            bucket = {**bucket, DEFAULT_OBJECT_LIST: default, **change}
             self._store.put_json("bucket", bucket["name"], bucket)
         if entries is not None and entries != self.entries(bucket):
             metageneration = bucket["metageneration"]
@@ -410,6 +413,7 @@ class Buckets:
             *("location", "name", "storageClass", "iamConfiguration", *OUTPUT_ONLY),
             "hierarchicalNamespace",
             DEFAULT_OBJECT_LIST,
+            DEFAULT_OBJECT_LIST_CHANGE,
         )
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
         changed = _with_change_marks(apply_changes(bucket, changes, base=base))

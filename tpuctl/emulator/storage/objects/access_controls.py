@@ -17,7 +17,7 @@ from tpuctl.emulator.storage.buckets.bucket_settings import Bucket
 from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects
-from tpuctl.emulator.storage.requests.primitives import API, Answer, Call, object_path
+from tpuctl.emulator.storage.requests.primitives import API, Answer, Call, etag_of, object_path
 
 Handler = Callable[[Call], Answer]
 
@@ -39,7 +39,7 @@ class _List:
             "POST": self._insert,
             "GET /": lambda call: self._show(call, self._entry(call)),
             "PATCH /": self._change,
-            "PUT /": self._change,
+            "PUT /": self._replace,
             "DELETE /": self._delete,
         }
 
@@ -57,6 +57,10 @@ class _List:
 
     def _change(self, call: Call) -> Answer:
         self._entry(call)
+        return self._replace(call)
+
+    def _replace(self, call: Call) -> Answer:
+        """Node's client adds entries so."""
         entity = call.parts[self._position]
         resource = {**call.json(), "entity": entity}
         (entry,) = checked_entries([resource], self.kind, self._bucket(call))
@@ -116,6 +120,7 @@ class _List:
                 "bucket": name,
                 "object": stored.name,
                 "generation": str(stored.generation),
+                "etag": etag_of(stored.metageneration),
             }
         return Answer(control)
 

@@ -103,7 +103,9 @@ def _parse_time(text: Any, field: str) -> datetime:
 
 
 def _text(moment: datetime) -> str:
-    return moment.isoformat().replace("+00:00", "Z")
+    """With as many digits as are needed, of none, three or six."""
+    timespec = "auto" if moment.microsecond % 1000 else "milliseconds"
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z").replace(".000Z", "Z")
 
 
 def check_custom_time(before: str | None, after: str | None) -> str | None:

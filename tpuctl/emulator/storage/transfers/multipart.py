@@ -39,7 +39,9 @@ class MultipartBody:
         """Consume everything up to a match; returns the data before it, and the match."""
         compiled = re.compile(pattern)
         while (separator := compiled.search(self._buffer)) is None:
-            if len(self._buffer) > MAX_METADATA_BYTES or not await self._read_more():
+            if len(self._buffer) > MAX_METADATA_BYTES:
+                raise invalid("Metadata part is too large.")  # so Node's client expects it
+            if not await self._read_more():
                 raise invalid("Malformed multipart body.")
         before, match = bytes(self._buffer[: separator.start()]), separator[0]
         del self._buffer[: separator.end()]

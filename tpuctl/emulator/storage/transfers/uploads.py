@@ -36,6 +36,7 @@ from tpuctl.emulator.wire.http_request import Request
 # request's end is the object's.
 _RANGE = re.compile(r"bytes (?:(\d+)-(\d+|\*)|\*)/(\d+|\*)")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")  # not UNSIGNED-PAYLOAD
+_MIN_CHUNK_BYTES = 256 * 1024  # of every request of an upload but the last
 _SESSION_SECONDS = 7 * 24 * 3600.0  # how long an upload session lives, as Google's
 _EXPIRY_SECONDS = 3600.0
 
@@ -258,6 +259,8 @@ class Uploads:
             is_backwards = end <= first and match[2] not in (None, "*")
             if is_backwards or (total is not None and not is_question and end > total):
                 raise invalid(f"Failed to parse Content-Range header: {header}")
+            if match[2] not in (None, "*") and end != total:
+                _check_chunk(end - first)
         if first > received:
             raise invalid(
                 "Invalid request.  According to the Content-Range header, the upload offset is "
@@ -392,6 +395,17 @@ def _check_sha256(draft: Path, claimed: str) -> None:
     if actual != claimed:  # the wording is a guess
         text = f'Provided SHA256 hash "{claimed}" doesn\'t match calculated SHA256 "{actual}".'
         raise invalid(text)
+
+
+def _check_chunk(size: int) -> None:
+    """The message is in the tests of google-resumable-media."""
+    if size < _MIN_CHUNK_BYTES:
+        raise invalid(
+            "Invalid request.  The number of bytes uploaded is required to be equal or greater "
+            f"than {_MIN_CHUNK_BYTES}, except for the final request (it's recommended to be the "
+            f"exact multiple of {_MIN_CHUNK_BYTES}).  The received request contained {size} "
+            "bytes, which does not meet this requirement."
+        )
 
 
 async def _drain(request: Request) -> None:

@@ -54,7 +54,7 @@ def signer_of(request: Request, bucket: str, access: AccessTokens) -> str:
     else:
         email = _check_v4(request, access)
     if access.is_disabled(email):
-        raise _denied("The account that signed the request is disabled.")
+        raise denied("The account that signed the request is disabled.")
     return email
 
 
@@ -62,17 +62,17 @@ def _check_v4(request: Request, access: AccessTokens) -> str:
     parameters = {name.lower(): values[-1] for name, values in request.query.items()}
     for name in _V4_PARAMETERS:
         if not parameters.get(f"x-goog-{name}"):
-            raise _malformed(f"x-goog-{name}", "The parameter is missing.")
+            raise malformed(f"x-goog-{name}", "The parameter is missing.")
     algorithm, credential, date, expires, names, signature = (
         parameters[f"x-goog-{name}"] for name in _V4_PARAMETERS
     )
     if algorithm == "GOOG4-HMAC-SHA256":
         raise unimplemented("A signature with an HMAC key")
     if algorithm != _ALGORITHM:
-        raise _malformed("x-goog-algorithm", f"The algorithm {algorithm} is not supported.")
+        raise malformed("x-goog-algorithm", f"The algorithm {algorithm} is not supported.")
     match = _CREDENTIAL.fullmatch(credential)
     if match is None or match[2][:8] != date[:8]:
-        raise _malformed("x-goog-credential", f"The credential {credential} is invalid.")
+        raise malformed("x-goog-credential", f"The credential {credential} is invalid.")
     email, scope = match.groups()
     _check_time(date, expires)
     headers = _signed_headers(request, names.split(";"))
@@ -92,9 +92,9 @@ def _check_v4(request: Request, access: AccessTokens) -> str:
     try:
         value = bytes.fromhex(signature)
     except ValueError as error:
-        raise _malformed("signature", "Signature was not hex encoded") from error
+        raise malformed("signature", "Signature was not hex encoded") from error
     if not access.keys.verifies(email, text.encode(), value):
-        raise _mismatch(text, canonical)
+        raise mismatch(text, canonical)
     return email
 
 
@@ -102,27 +102,27 @@ def _check_time(date: str, expires: str) -> None:
     try:
         start = datetime.strptime(date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError as error:
-        raise _malformed("x-goog-date", f"The date {date} is invalid.") from error
+        raise malformed("x-goog-date", f"The date {date} is invalid.") from error
     if not re.fullmatch(r"[0-9]{1,9}", expires) or not 0 < int(expires) <= _MAX_SECONDS:
         text = f"The lifetime must be from 1 to {_MAX_SECONDS} seconds."
-        raise _malformed("x-goog-expires", text)
+        raise malformed("x-goog-expires", text)
     end, now = start + timedelta(seconds=int(expires)), datetime.now(UTC)
     if now > end:
         raise _expired(end)
     if start > now + _MAX_EARLY:
-        raise _denied(f"The request is not valid before {start.isoformat()}.")
+        raise denied(f"The request is not valid before {start.isoformat()}.")
 
 
 def _signed_headers(request: Request, names: Sequence[str]) -> dict[str, str]:
     """The values of the signed headers, as they are signed."""
     if "host" not in names:
-        raise _malformed("x-goog-signedheaders", "The header host must be signed.")
+        raise malformed("x-goog-signedheaders", "The header host must be signed.")
     headers = {}
     for name in names:
         values = request.raw.headers.getall(name, None)
         if values is None:
             text = "Header was included in signedheaders, but not in the request."
-            raise _malformed(name, text)
+            raise malformed(name, text)
         headers[name] = ",".join(" ".join(value.split()) for value in values)
     return headers
 
@@ -140,19 +140,19 @@ def _canonical_query(query: Mapping[str, Sequence[str]]) -> str:
 def _check_v2(request: Request, bucket: str, access: AccessTokens) -> str:
     for name in _V2_PARAMETERS:
         if not request.param(name):
-            raise _malformed(name.lower(), "The parameter is missing.")
+            raise malformed(name.lower(), "The parameter is missing.")
     email, expires, signature = map(request.param, _V2_PARAMETERS)
     if not re.fullmatch(r"[0-9]{1,12}", expires):
-        raise _malformed("expires", f"The time {expires} is invalid.")
+        raise malformed("expires", f"The time {expires} is invalid.")
     if time.time() > int(expires):
         raise _expired(datetime.fromtimestamp(min(int(expires), 2**36), UTC))
     try:
         value = base64.b64decode(signature, validate=True)
     except binascii.Error as error:  # alexandrubagu/gcs_signed_url#7
-        raise _malformed("signature", "Signature was not base64 encoded") from error
+        raise malformed("signature", "Signature was not base64 encoded") from error
     texts = _v2_texts(request, bucket, expires)
     if not any(access.keys.verifies(email, text.encode(), value) for text in texts):
-        raise _mismatch(texts[0])
+        raise mismatch(texts[0])
     return email
 
 
@@ -182,7 +182,7 @@ def _v2_texts(request: Request, bucket: str, expires: str) -> list[str]:
     return texts
 
 
-def _mismatch(text: str, canonical: str = "") -> XmlError:
+def mismatch(text: str, canonical: str = "") -> XmlError:
     """As quoted at docs.claritycommissions.com/reference/gcs_signature_error_analysis in 2026."""
     details = (
         "The request signature we calculated does not match the signature you provided. Check "
@@ -200,13 +200,13 @@ def _expired(end: datetime) -> XmlError:
     return XmlError(400, "ExpiredToken", "Invalid argument.", [("Details", text)])
 
 
-def _malformed(parameter: str, details: str) -> XmlError:
+def malformed(parameter: str, details: str) -> XmlError:
     """The form is that of alexandrubagu/gcs_signed_url#7; most details are guesses."""
     elements = [("ParameterName", parameter), ("Details", details)]
     text = "Your request has a malformed header."
     return XmlError(400, "MalformedSecurityHeader", text, elements)
 
 
-def _denied(details: str) -> ApiError:
+def denied(details: str) -> ApiError:
     """The details are guesses."""
     return XmlError(403, "AccessDenied", "Access denied.", [("Details", details)])

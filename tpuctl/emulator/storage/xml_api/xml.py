@@ -12,12 +12,20 @@ from aiohttp import web
 from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.state.errors import ApiError, unimplemented
 from tpuctl.emulator.storage.objects.object_row import StoredObject
-from tpuctl.emulator.storage.objects.objects import Objects
+from tpuctl.emulator.storage.objects.objects import Objects, object_body
 from tpuctl.emulator.storage.objects.unsupported import check_headers
-from tpuctl.emulator.storage.requests.primitives import NO_SUCH_BUCKET, NotModified
+from tpuctl.emulator.storage.requests.primitives import NO_SUCH_BUCKET, Hasher, NotModified
 from tpuctl.emulator.storage.requests.user_project import XML_CODES
 from tpuctl.emulator.storage.transfers.download import media_headers, send_media
+from tpuctl.emulator.storage.transfers.upload_writer import write_stream
 from tpuctl.emulator.storage.transfers.uploads import Uploads
+from tpuctl.emulator.storage.xml_api.form_uploads import (
+    Form,
+    check_size,
+    form_response,
+    read_form,
+    signer_of_form,
+)
 from tpuctl.emulator.storage.xml_api.signed_urls import signer_of
 from tpuctl.emulator.storage.xml_api.xml_buckets import XmlBuckets
 from tpuctl.emulator.storage.xml_api.xml_documents import XmlError, error_text
@@ -166,6 +174,38 @@ class Xml:
                 response.force_close()  # do not read the rest of the body
             return response
         return await self.handle(request, bucket, rest)
+
+    async def handle_form(
+        self, request: Request, bucket: str, access: AccessTokens
+    ) -> web.StreamResponse:
+        """An upload by a form, on behalf of the account that signed its policy."""
+        try:
+            form = await read_form(request)
+            request.email, sizes = signer_of_form(form, bucket, access)
+            names = (bucket, form.key, request.param("userProject"))
+            async with self._track("objects.insert", request.caller, *names, uploads=True):
+                stored = await self._receive(request, bucket, form, sizes)
+                return form_response(form, stored, request.base_url)
+        except ApiError as error:
+            response = _error_response(request, error)
+            if not request.raw.content.is_eof():
+                response.force_close()  # do not read the rest of the body
+            return response
+
+    async def _receive(
+        self, request: Request, bucket: str, form: Form, sizes: range
+    ) -> StoredObject:
+        query = {**request.query, "predefinedAcl": [form.predefined_list]}
+        self._objects.check_write(bucket, form.key, query)
+        encryption = self._uploads.encryption_of(request, bucket)
+        draft, hasher = self._objects.files.new_draft(), Hasher()
+        try:
+            await write_stream(draft, hasher, form.chunks())
+            check_size(hasher.size, sizes)
+            body = object_body(hasher, form.resource, encryption)
+            return self._objects.commit(bucket, form.key, query, draft, hasher.size, body)
+        finally:
+            draft.unlink(missing_ok=True)
 
     async def _answer(
         self, request: Request, method: str, bucket: str, name: str
