@@ -124,7 +124,7 @@ def test_survived_errors_do_not_count() -> None:
     full = survived.format("OSError: [Errno 28] No space left on device")
     assert explained(full + "retrying elsewhere\n" + end.format("ValueError: x")) is None
     passed_on = "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated"
-    assert explained(full + end.format(passed_on)) is None, "only the last lines count"
+    assert explained(full + end.format(passed_on)) == "other-failed", "only the last lines count"
     busy = survived.format("RuntimeError: open(/dev/vfio/1): Device or resource busy")
     assert explained(busy + end.format("ValueError: x")) is None
     assert explained(busy + end.format(passed_on)) == "chips-busy", (
@@ -148,6 +148,8 @@ def test_general_error_counts_only_if_no_other_matches() -> None:
     assert explained(f"MemoryError\n{missing}\n") == "host-memory", "although it is not the last"
     survived = traceback.format(missing) + "retrying\n"
     assert explained(survived + traceback.format("Hungry: never seen")) is None
+    passed_on = "torch.multiprocessing.spawn.ProcessRaisedException: process 0 terminated"
+    assert explained(missing + traceback.format(passed_on)) == "missing-key", "not its report"
 
 
 @pytest.mark.parametrize(

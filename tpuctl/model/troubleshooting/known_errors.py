@@ -140,11 +140,17 @@ class Table:
         return tuple(error for error in self.errors if error.fault is not None)
 
     def match_general(self, lines: Iterable[str]) -> tuple[KnownError, str] | None:
-        """The general error of a program's final lines, best first, and its line."""
-        for line in lines:
-            for error in self.errors:
-                if error.general and error.is_line(line[:MAX_GENERAL_LINE]):
-                    return error, line.strip()
+        """The general error of a program's final lines, best first, and its line.
+
+        Weak ones, of lines that only pass on another error, count only if no other matches.
+        """
+        candidates = [line[:MAX_GENERAL_LINE] for line in lines]
+        for weak in (False, True):
+            errors = [error for error in self.errors if error.general and error.weak is weak]
+            for line in candidates:
+                for error in errors:
+                    if error.is_line(line):
+                        return error, line.strip()
         return None
 
     def match_response(
