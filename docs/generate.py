@@ -346,7 +346,7 @@ def coverage_page() -> str:
 
 
 def _refused_fields(api: str) -> Iterator[str]:
-    """What the tests found of the fields of requests, for `tests/support/request_fields.py`."""
+    """What the tests found of the fields of requests, for `tests/emulator/request_fields.py`."""
     record = json.loads((ROOT / "tests/recorded/request_fields.json").read_text("utf-8"))
     rows = {method: row for method, row in record.items() if method.startswith(f"{api}:")}
     if not rows:

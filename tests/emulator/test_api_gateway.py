@@ -99,7 +99,7 @@ def test_unknown_path_is_not_found(cloud: Any) -> None:
             "google.cloud.compute.v1.NetworkEndpointGroups/Get",
         ),
         ("GET", "/compute/v1/projects/local-project/aggregated/routers", "AggregatedList"),
-        ("GET", "/storage/v1/b/a-bucket/folders", "storage.folders"),
+        ("GET", "/storage/v1/b/a-bucket/anywhereCaches", "storage.anywhereCaches"),
     ],
 )
 def test_rest_unimplemented_methods_are_named(cloud: Any, verb: str, path: str, name: str) -> None:

@@ -190,13 +190,13 @@ def test_destruction_is_delayed_until_it_is_due(
     client: Client, later: Callable[[float], None]
 ) -> None:
     client.create(versionDestroyTtl="86400s")
-    kept, lost = (client.add()["name"] for _ in range(2))
-    for name in (kept, lost):
+    enabled_name, destroyed_name = (client.add()["name"] for _ in range(2))
+    for name in (enabled_name, destroyed_name):
         version = client.versions.destroy(name=name, body={}).execute()
         assert version["state"] == "DISABLED"
         assert version["scheduledDestroyTime"] > version["createTime"]
         assert "destroyTime" not in version
-    enabled = client.versions.enable(name=kept, body={}).execute()
+    enabled = client.versions.enable(name=enabled_name, body={}).execute()
     assert (enabled["state"], "scheduledDestroyTime" in enabled) == ("ENABLED", False)
     later(86401)
     states = {
@@ -205,9 +205,12 @@ def test_destruction_is_delayed_until_it_is_due(
             "versions"
         ]
     }
-    assert states == {kept: ("ENABLED", None), lost: ("DESTROYED", version["scheduledDestroyTime"])}
+    assert states == {
+        enabled_name: ("ENABLED", None),
+        destroyed_name: ("DESTROYED", version["scheduledDestroyTime"]),
+    }
     with pytest.raises(errors.HttpError, match="in DESTROYED state"):
-        client.versions.enable(name=lost, body={}).execute()
+        client.versions.enable(name=destroyed_name, body={}).execute()
     for wrong in ("3600s", "86400001s"):
         with pytest.raises(errors.HttpError, match="between 1 day and 1000 days"):
             client.create("wrong", versionDestroyTtl=wrong)

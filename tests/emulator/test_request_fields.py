@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.discovery_documents import document
-from tests.support.request_fields import (
+from tests.emulator.request_fields import (
     ELSEWHERE,
     RECORD,
     TABLE,
@@ -26,6 +25,7 @@ from tests.support.request_fields import (
     described,
     fields_of,
 )
+from tests.support.discovery_documents import document
 from tpuctl.emulator.wire.discovery.method_list import list_methods
 from tpuctl.emulator.wire.routes import Router
 
@@ -65,8 +65,8 @@ def test_every_method_with_fields_is_asked(cloud: Any) -> None:
     assert [file for file in ELSEWHERE.values() if not (folder / file).exists()] == []
     methods = [method for method in emulated_methods(cloud) if has_fields(method)]
     assert len(methods) > 100
-    asked = (*TABLE, *ELSEWHERE)
-    assert [m for m in methods if not any(fnmatchcase(m, each) for each in asked)] == []
+    patterns = (*TABLE, *ELSEWHERE)
+    assert [m for m in methods if not any(fnmatchcase(m, each) for each in patterns)] == []
     assert set(TABLE) <= set(methods)
 
 

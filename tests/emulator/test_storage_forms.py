@@ -54,20 +54,20 @@ def test_forms_of_v4(cloud: Any) -> None:
             BUCKET, name, expiration=soon, conditions=conditions, **more
         )
 
-    made = policy("new", [["content-length-range", 0, 10]])
+    form = policy("new", [["content-length-range", 0, 10]])
     for each in (URL, f"https://{BUCKET}.storage.googleapis.com/"):
-        answer = send(signer, made["fields"], url=each)
+        answer = send(signer, form["fields"], url=each)
         assert (answer.status_code, answer.content) == (204, b"")
     blob = signer.bucket.get_blob("new")
     assert (blob.metadata, blob.content_type) == ({"a": "b"}, "text/x-test")
     assert blob.download_as_bytes() == b"data"
-    assert code(send(signer, made["fields"], b"a" * 11)) == (400, "EntityTooLarge")
+    assert code(send(signer, form["fields"], b"a" * 11)) == (400, "EntityTooLarge")
     small = policy("new", [["content-length-range", 5, 10]])["fields"]
     assert code(send(signer, small)) == (400, "EntityTooSmall")
     for change in ({"key": "other"}, {"x-goog-meta-c": "d"}):
-        assert code(send(signer, {**made["fields"], **change})) == (403, "AccessDenied")
-    assert send(signer, {**made["fields"], "x-ignore-c": "d"}).status_code == 204
-    wrong = {**made["fields"], "x-goog-signature": "00" * 256}
+        assert code(send(signer, {**form["fields"], **change})) == (403, "AccessDenied")
+    assert send(signer, {**form["fields"], "x-ignore-c": "d"}).status_code == 204
+    wrong = {**form["fields"], "x-goog-signature": "00" * 256}
     assert code(send(signer, wrong)) == (403, "SignatureDoesNotMatch")
     assert code(send(signer, {"key": "new"})) == (501, "NotImplemented")
     created = send(signer, policy("new", fields={"success_action_status": "201"})["fields"])

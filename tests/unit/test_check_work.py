@@ -46,7 +46,7 @@ def project_of(folder: Path, text: str) -> Project:
     return load(folder / "train.py")
 
 
-def found(code: str, folder: Path, text: str) -> list[Finding]:
+def findings_of(code: str, folder: Path, text: str) -> list[Finding]:
     return [*FINDERS[code](project_of(folder, text), default_target())]
 
 
@@ -93,9 +93,9 @@ def test_programs_are_looked_for_only_if_there_is_one(
 ) -> None:
     evaluated = calls(HostCode, "evaluate")
     function = "def step(x): ...\n\n"
-    assert not found(code, tmp_path, "import tensorflow as tf\n\n" + function + HOST_LOOP)
+    assert not findings_of(code, tmp_path, "import tensorflow as tf\n\n" + function + HOST_LOOP)
     assert not evaluated
-    found(code, tmp_path, "import tensorflow as tf\n\n@tf.function\n" + function + HOST_LOOP)
+    findings_of(code, tmp_path, "import tensorflow as tf\n\n@tf.function\n" + function + HOST_LOOP)
     assert evaluated
 
 
@@ -124,7 +124,7 @@ def test_random_draws_are_looked_for_only_in_what_contains_one(
     text = "import jax\n\nrows = load(name(1))\n\ndef read():\n    return load(name(2))\n\n"
     draws = "key = jax.random.key(0)\n" + "x = f(jax.random.normal(key))\n" * 2
     visited = calls(tpu611_key_reused, "parts_of")
-    assert [finding.line for finding in found("TPU611", tmp_path, text + draws)] == [10]
+    assert [finding.line for finding in findings_of("TPU611", tmp_path, text + draws)] == [10]
     statements = {node.lineno for (node,) in visited if isinstance(node, ast.stmt)}
     assert statements == {9, 10}
 
@@ -133,28 +133,28 @@ def test_donations_are_looked_for_only_in_calls_that_pass_a_name(
     tmp_path: Path, calls: Calls
 ) -> None:
     step = "import jax\n\nstep = jax.jit(lambda x: x, donate_argnums=0)\n"
-    asked = calls(tpu614_donated_array_read, "compiled_of")
+    calls_seen = calls(tpu614_donated_array_read, "compiled_of")
     text = step + "print(load(1))\nstep(x)\nprint(x)\n"
-    assert [finding.line for finding in found("TPU614", tmp_path, text)] == [6]
-    assert {call.lineno for _, _, call in asked} == {5, 6}
+    assert [finding.line for finding in findings_of("TPU614", tmp_path, text)] == [6]
+    assert {call.lineno for _, _, call in calls_seen} == {5, 6}
 
 
 def test_secrets_are_looked_for_only_in_what_has_a_long_text(tmp_path: Path, calls: Calls) -> None:
-    named = calls(tpu502_secret_in_source, "_assigned_names")
+    assignments = calls(tpu502_secret_in_source, "_assigned_names")
     text = 'width = 8\nmode = "train"\ncall(width=3, name="short")\npassword = "Vq7mZk2pXw9s"\n'
-    assert [finding.line for finding in found("TPU502", tmp_path, text)] == [4]
-    assert [node.lineno for (node,) in named] == [4]
+    assert [finding.line for finding in findings_of("TPU502", tmp_path, text)] == [4]
+    assert [node.lineno for (node,) in assignments] == [4]
 
 
 def test_items_are_asked_for_gpus_only_in_files_that_list_them(
     tmp_path: Path, calls: Calls
 ) -> None:
-    asked = calls(tpu413_gpu_left_over, "_is_first_gpu")
+    calls_seen = calls(tpu413_gpu_left_over, "_is_first_gpu")
     head = "import tensorflow as tf\n\nprint(rows[0])\n"
-    assert not found("TPU413", tmp_path, head)
-    assert not asked
+    assert not findings_of("TPU413", tmp_path, head)
+    assert not calls_seen
     gpu = 'gpu = tf.config.list_physical_devices("GPU")[0]\n'
-    assert [finding.line for finding in found("TPU413", tmp_path, head + gpu)] == [4]
+    assert [finding.line for finding in findings_of("TPU413", tmp_path, head + gpu)] == [4]
 
 
 def test_returns_are_looked_for_in_statements_only(calls: Calls) -> None:

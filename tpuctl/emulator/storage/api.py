@@ -66,4 +66,8 @@ API = GoogleApi(
         ),
     ),
     documents={"storage.v1": "Cloud Storage v1"},
+    paces={
+        "storage_control.renameFolder": (0.0, 0.0),  # one step of the bucket's metadata
+        "storage_control.deleteFolderRecursive": (0.0, 0.0),  # takes the time of its objects
+    },
 )

@@ -55,7 +55,7 @@ RULE = Rule(
     summary="Checkpoint has the parameters and the step, but not the optimizer's state",
     rationale=(
         "A job that goes on after a preemption continues with the saved parameters, and with an "
-        "optimizer that begins anew: its averages and its schedule are lost, and the loss jumps. "
+        "optimizer that begins again: its averages and its schedule are lost, and the loss jumps. "
         "Save and restore its state too."
     ),
     bad=SCRIPT.replace("STATE", "optimizer.init(weights)").replace(

@@ -34,7 +34,7 @@ RULE = Rule(
         "`tf.tpu.experimental.initialize_tpu_system` clears the memory of the TPU and its compiled "
         "programs: the variables of an existing strategy are lost, and the next step that uses "
         "them fails. It is called once, before the strategy is created. After a reset, create the "
-        "strategy, the model and the optimizer anew, and restore a checkpoint."
+        "strategy, the model and the optimizer again, and restore a checkpoint."
     ),
     bad=CONNECT
     + STEP

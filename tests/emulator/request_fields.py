@@ -1,6 +1,6 @@
 """What the local cloud does with each field of a request: kept, used, refused, or ignored.
 
-`request_fields.toml` of the tests of the local cloud says how each method is called.
+`request_fields.toml` says how each method is called.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from typing import Any
 
 from tests.support.discovery_documents import document
 
-TABLE: dict[str, Any] = tomllib.loads(
-    (Path(__file__).parents[1] / "emulator/request_fields.toml").read_text("utf-8")
-)
+TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 USED: list[str] = TABLE.pop("used")["all"]
 ELSEWHERE: Mapping[str, str] = TABLE.pop("elsewhere")
 RECORD = Path(__file__).parents[1] / "recorded" / "request_fields.json"
@@ -136,8 +134,10 @@ class Prober:
         self._prepare(entry, number)
         status, text = self._send(entry, number, field)
         if status == 501:
-            name = re.sub(r"[^a-z]", "", str(field.path[0]).lower())
-            return "refused" if name in re.sub(r"[^a-z]", "", text.lower()) else f"501: {text}"
+            names = [str(part).lower() for part in field.path]
+            message = text.lower().replace("_", "")
+            is_named = any(name in message for name in names)
+            return "refused" if is_named else f"501: {text}"
         if status == 200 and self._is_kept(entry, number, field):
             return "kept"
         is_used = any(fnmatchcase(field.name, name) for name in (*entry.get("used", ()), *USED))
@@ -154,6 +154,8 @@ class Prober:
         assert status == 200, (method, text)
 
     def _prepare(self, entry: Any, number: int) -> None:
+        if "clear" in entry:
+            self._cloud.request("DELETE", entry["clear"])
         before = entry.get("before", [])
         for method in [before] if isinstance(before, str) else before:
             self.call(method, number)
