@@ -39,7 +39,10 @@ class Field:
 
     @property
     def name(self) -> str:
-        """Without the indexes of lists, as "disks.source"; the key of a map is a star."""
+        """Without the indexes of lists, as "disks.source"; the key of a map is a star, and a query
+        parameter begins with a question mark."""
+        if not self.is_in_body:
+            return f"?{self.path[0]}"
         parts = [part for part in self.path if not isinstance(part, int)]
         return ".".join("*" if part == _KEY else str(part) for part in parts)
 
@@ -140,7 +143,8 @@ class Prober:
             return "refused" if is_named else f"501: {text}"
         if status == 200 and self._is_kept(entry, number, field):
             return "kept"
-        is_used = any(fnmatchcase(field.name, name) for name in (*entry.get("used", ()), *USED))
+        plain = field.name.removeprefix("?")
+        is_used = any(fnmatchcase(plain, name) for name in (*entry.get("used", ()), *USED))
         # An error of another kind is about the value.
         return (
             "used" if is_used or status in (400, 403, 404, 409, 412) else f"ignored: {text[:200]}"

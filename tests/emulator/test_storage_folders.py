@@ -16,7 +16,7 @@ from google.cloud.storage_control_v2.services.storage_control.transports import 
 from tests.support.callers import Member, grant, make_role
 
 BUCKET = "tree"
-PARENT = f"projects/_/buckets/{BUCKET}"
+BUCKET_PARENT = f"projects/_/buckets/{BUCKET}"
 
 
 def make_bucket(cloud: Any, name: str = BUCKET, *, is_hierarchical: bool = True) -> storage.Bucket:
@@ -33,12 +33,12 @@ def client_of(cloud: Any, token: str | None = None) -> control.StorageControlCli
 
 
 def create(client: control.StorageControlClient, folder: str, **more: Any) -> control.Folder:
-    request = control.CreateFolderRequest(parent=PARENT, folder_id=folder, **more)
+    request = control.CreateFolderRequest(parent=BUCKET_PARENT, folder_id=folder, **more)
     return client.create_folder(request)
 
 
 def names(client: control.StorageControlClient, **fields: Any) -> list[str]:
-    request = control.ListFoldersRequest(parent=PARENT, **fields)
+    request = control.ListFoldersRequest(parent=BUCKET_PARENT, **fields)
     return [folder.name.partition("/folders/")[2] for folder in client.list_folders(request)]
 
 
@@ -57,16 +57,16 @@ def test_folder_lifecycle(cloud: Any) -> None:
     make_bucket(cloud)
     client = client_of(cloud)
     folder = create(client, "a/")
-    assert (folder.name, folder.metageneration) == (f"{PARENT}/folders/a/", 1)
+    assert (folder.name, folder.metageneration) == (f"{BUCKET_PARENT}/folders/a/", 1)
     assert client.get_folder(name=folder.name) == folder
     with pytest.raises(exceptions.AlreadyExists):
         create(client, "a/")
     with pytest.raises(exceptions.NotFound):
-        client.get_folder(name=f"{PARENT}/folders/b/")
+        client.get_folder(name=f"{BUCKET_PARENT}/folders/b/")
     create(client, "a/b/")
     with pytest.raises(exceptions.FailedPrecondition):
         client.delete_folder(name=folder.name)
-    client.delete_folder(name=f"{PARENT}/folders/a/b/")
+    client.delete_folder(name=f"{BUCKET_PARENT}/folders/a/b/")
     client.delete_folder(name=folder.name)
     assert names(client) == []
 
@@ -123,9 +123,9 @@ def test_folder_is_renamed_with_all_below_it(cloud: Any) -> None:
     client = client_of(cloud)
     create(client, "new/")
     operation = client.rename_folder(
-        name=f"{PARENT}/folders/a/", destination_folder_id="new/place/"
+        name=f"{BUCKET_PARENT}/folders/a/", destination_folder_id="new/place/"
     )
-    assert operation.result(timeout=30).name == f"{PARENT}/folders/new/place/"
+    assert operation.result(timeout=30).name == f"{BUCKET_PARENT}/folders/new/place/"
     assert operation.metadata.source_folder_id == "a/"
     assert operation.metadata.destination_folder_id == "new/place/"
     assert names(client) == ["ab/", "new/", "new/place/", "new/place/b/"]
@@ -151,7 +151,7 @@ def test_folder_is_not_renamed(cloud: Any, source: str, destination: str, error:
     create(client, "d/")
     with pytest.raises(error):
         client.rename_folder(
-            name=f"{PARENT}/folders/{source}", destination_folder_id=destination
+            name=f"{BUCKET_PARENT}/folders/{source}", destination_folder_id=destination
         ).result(timeout=30)
     assert names(client) == ["a/", "d/"]
     assert bucket.blob("a/file").exists()
@@ -162,7 +162,7 @@ def test_folder_is_deleted_with_all_below_it(cloud: Any) -> None:
     for name in ("a/b/file", "a/other", "ab/file"):
         bucket.blob(name).upload_from_string(name)
     client = client_of(cloud)
-    client.delete_folder_recursive(name=f"{PARENT}/folders/a/").result(timeout=30)
+    client.delete_folder_recursive(name=f"{BUCKET_PARENT}/folders/a/").result(timeout=30)
     assert names(client) == ["ab/"]
     assert [blob.name for blob in bucket.list_blobs()] == ["ab/file"]
 
@@ -205,7 +205,7 @@ def test_json_api_has_the_same_folders(cloud: Any) -> None:
     assert call(cloud, "DELETE", "folders/a%2F")["error"]["code"] == 412
     operation = call(cloud, "POST", "folders/a%2F/renameTo/folders/c%2F")
     assert (operation["kind"], operation["done"]) == ("storage#operation", True)
-    assert operation["response"]["name"] == f"{PARENT}/folders/c/"
+    assert operation["response"]["name"] == f"{BUCKET_PARENT}/folders/c/"
     identifier = operation["name"].rpartition("/")[2]
     assert call(cloud, "GET", f"operations/{identifier}") == operation
     assert call(cloud, "GET", "operations")["operations"] == [operation]
@@ -236,7 +236,7 @@ def test_objects_are_listed_with_folders_as_prefixes(cloud: Any) -> None:
 @pytest.mark.parametrize("is_hierarchical", [True, False])
 def test_layout_tells_of_namespace(cloud: Any, is_hierarchical: bool) -> None:
     bucket = make_bucket(cloud, is_hierarchical=is_hierarchical)
-    layout = client_of(cloud).get_storage_layout(name=f"{PARENT}/storageLayout")
+    layout = client_of(cloud).get_storage_layout(name=f"{BUCKET_PARENT}/storageLayout")
     assert layout.hierarchical_namespace.enabled == is_hierarchical
     assert (layout.location, layout.location_type) == ("US", "multi-region")
     bucket.reload()
@@ -297,7 +297,7 @@ def test_managed_folders_of_renamed_folder_are_refused(cloud: Any) -> None:
     create(client, "a/")
     call(cloud, "POST", "managedFolders", {"name": "a/m/"})
     with pytest.raises(exceptions.MethodNotImplemented, match="managed folders"):
-        client.rename_folder(name=f"{PARENT}/folders/a/", destination_folder_id="b/")
+        client.rename_folder(name=f"{BUCKET_PARENT}/folders/a/", destination_folder_id="b/")
 
 
 def test_other_methods_are_refused_by_name(cloud: Any) -> None:
@@ -308,7 +308,7 @@ def test_other_methods_are_refused_by_name(cloud: Any) -> None:
             name="projects/local-project/locations/global/intelligenceConfig"
         )
     with pytest.raises(exceptions.MethodNotImplemented, match="ListAnywhereCaches"):
-        list(client_of(cloud).list_anywhere_caches(parent=PARENT))
+        list(client_of(cloud).list_anywhere_caches(parent=BUCKET_PARENT))
 
 
 def test_folders_require_permissions_of_their_bucket(cloud: Any) -> None:
@@ -321,7 +321,7 @@ def test_folders_require_permissions_of_their_bucket(cloud: Any) -> None:
     with pytest.raises(exceptions.Forbidden, match=r"storage\.folders\.create"):
         create(client, "b/")
     with pytest.raises(exceptions.Forbidden, match=r"storage\.folders\.(create|rename)"):
-        client.rename_folder(name=f"{PARENT}/folders/a/", destination_folder_id="b/")
+        client.rename_folder(name=f"{BUCKET_PARENT}/folders/a/", destination_folder_id="b/")
     with pytest.raises(exceptions.NotFound):
         client.get_folder(name="projects/_/buckets/absent/folders/a/")
     status, message = reader.status_and_message("DELETE", f"/storage/v1/b/{BUCKET}/folders/a%2F")
@@ -347,7 +347,7 @@ def test_folders_are_billed_to_requester(cloud: Any) -> None:
     writer = Member(cloud, "writer")
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectAdmin", writer.name)
     client = client_of(cloud, writer.token)
-    request = control.CreateFolderRequest(parent=PARENT, folder_id="a/")
+    request = control.CreateFolderRequest(parent=BUCKET_PARENT, folder_id="a/")
     with pytest.raises(exceptions.InvalidArgument, match="requester pays bucket"):
         client.create_folder(request)
     billed = [("x-goog-user-project", "local-project")]
@@ -355,4 +355,4 @@ def test_folders_are_billed_to_requester(cloud: Any) -> None:
         client.create_folder(request, metadata=billed)
     role = "roles/serviceusage.serviceUsageConsumer"
     grant(cloud, "projects/local-project", role, writer.name)
-    assert client.create_folder(request, metadata=billed).name == f"{PARENT}/folders/a/"
+    assert client.create_folder(request, metadata=billed).name == f"{BUCKET_PARENT}/folders/a/"

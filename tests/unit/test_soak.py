@@ -24,9 +24,10 @@ def test_make_targets_select_expected_tests() -> None:
 
 
 def test_nothing_else_deselects_tests() -> None:
-    assert (ROOT / ".ci" / "run").read_text().splitlines()[-2:] == [
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert [line for line in lines if line.startswith("make ")] == [
         "make test || make again",
-        "make soak || make again",
+        "make soak MINUTES=$((70 - SECONDS / 60)) || make again",  # what it leaves out is named
     ]
     assert "rev-list" not in (ROOT / "Makefile").read_text("utf-8")
     for path in TESTS.rglob("conftest.py"):

@@ -152,10 +152,10 @@ def test_instance_keeps_requested_fields(engine: Any) -> None:
 
 
 def test_template_without_network_has_the_default_one(engine: Any) -> None:
-    """As the test of Google's sample expects: it sets the interface's name instead."""
-
+    """As the tests of Google's samples expect, which set the interface's name instead: that is the
+    server's."""
     engine.create_template(network_interfaces=[{"name": "global/networks/default"}])
     which = {"project": PROJECT, "instance_template": "bert"}
     [interface] = engine.instance_templates.get(which).properties.network_interfaces
-    assert interface.name == "global/networks/default"
+    assert interface.name == "nic0"
     assert interface.network == f"{engine.link}projects/{PROJECT}/global/networks/default"

@@ -22,7 +22,7 @@ from tpuctl.emulator.compute.instances.instance_templates import (
 from tpuctl.emulator.compute.offerings.scheduling import live_migration
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
-from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.errors import ApiError, invalid, missing, unsupported_field
 from tpuctl.emulator.state.firewall_rules import Identity
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
@@ -127,7 +127,7 @@ class Instances(InstanceSettings):
     @idempotent
     async def insert(self, base: str, request: Any, caller: Caller) -> Any:
         if request.source_machine_image:
-            raise invalid("Machine images are not emulated.")
+            raise unsupported_field("sourceMachineImage")
         body = as_row(request.instance_resource)
         if reference := request.source_instance_template:
             zone, field = base.rpartition("/")[0], "sourceInstanceTemplate"
