@@ -67,6 +67,7 @@ class Uploads:
         self._files = objects.files
         self._hashers: dict[str, Hasher] = {}  # of sessions written by this process so far
         self._busy: set[str] = set()
+        self._unusable: dict[str, str] = {}  # sessions, with the reason
         self._next_expiry = 0.0
 
     async def start(self, request: Request, bucket: str) -> web.StreamResponse:
@@ -235,11 +236,25 @@ class Uploads:
             await _drain(request)
             return session.result
         self._require_idle(session)
+        if session.id in self._unusable:
+            raise invalid(self._unusable[session.id])
         self._busy.add(session.id)
         try:
             return await self._append(request, session)
         finally:
             self._busy.discard(session.id)
+
+    def _check_chunk(self, session: Session, size: int) -> None:
+        """After a part that is too small, the session takes no other: the tests of
+        google-resumable-media, which have the message."""
+        if size < _MIN_CHUNK_BYTES:
+            self._unusable[session.id] = (
+                "Invalid request.  The number of bytes uploaded is required to be equal or greater "
+                f"than {_MIN_CHUNK_BYTES}, except for the final request (it's recommended to be "
+                f"the exact multiple of {_MIN_CHUNK_BYTES}).  The received request contained "
+                f"{size} bytes, which does not meet this requirement."
+            )
+            raise invalid(self._unusable[session.id])
 
     async def _append(self, request: Request, session: Session) -> web.Response | dict[str, Any]:
         header = request.raw.headers.get("Content-Range", "")
@@ -260,7 +275,7 @@ class Uploads:
             if is_backwards or (total is not None and not is_question and end > total):
                 raise invalid(f"Failed to parse Content-Range header: {header}")
             if match[2] not in (None, "*") and end != total:
-                _check_chunk(end - first)
+                self._check_chunk(session, end - first)
         if first > received:
             raise invalid(
                 "Invalid request.  According to the Content-Range header, the upload offset is "
@@ -306,6 +321,7 @@ class Uploads:
         self._store.run("DELETE FROM uploads WHERE id=?", upload_id)
         draft.unlink(missing_ok=True)
         self._hashers.pop(upload_id, None)
+        self._unusable.pop(upload_id, None)
 
     async def _finish(
         self, session: Session, claims: dict[str, str], base_url: str
@@ -395,17 +411,6 @@ def _check_sha256(draft: Path, claimed: str) -> None:
     if actual != claimed:  # the wording is a guess
         text = f'Provided SHA256 hash "{claimed}" doesn\'t match calculated SHA256 "{actual}".'
         raise invalid(text)
-
-
-def _check_chunk(size: int) -> None:
-    """The message is in the tests of google-resumable-media."""
-    if size < _MIN_CHUNK_BYTES:
-        raise invalid(
-            "Invalid request.  The number of bytes uploaded is required to be equal or greater "
-            f"than {_MIN_CHUNK_BYTES}, except for the final request (it's recommended to be the "
-            f"exact multiple of {_MIN_CHUNK_BYTES}).  The received request contained {size} "
-            "bytes, which does not meet this requirement."
-        )
 
 
 async def _drain(request: Request) -> None:

@@ -113,7 +113,8 @@ def _check_names(fields: Mapping[str, str]) -> None:
     for name in fields:
         is_used = name in _OF_OBJECT or name in _OF_SIGNATURE or name in _OTHERS
         if not is_used and not name.startswith(("x-goog-meta-", "x-ignore-")):
-            raise unimplemented(f"The form field {name}")
+            text = "Invalid argument."
+            raise XmlError(400, "InvalidArgument", text, [("Details", f"Unknown field: {name}")])
 
 
 def signer_of_form(form: Form, bucket: str, access: AccessTokens) -> tuple[str, range]:
