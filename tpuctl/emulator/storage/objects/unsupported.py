@@ -145,9 +145,4 @@ def _schemas() -> dict[str, Any]:
 
 def _method(method: str) -> dict[str, Any]:
     """The description of a method; empty for one of the XML API alone."""
-    part: Any = documents.read("storage.v1")
-    *resources, last = method.split(".")
-    for resource in resources:
-        part = part.get("resources", {}).get(resource, {})
-    description: dict[str, Any] = part.get("methods", {}).get(last, {})
-    return description
+    return documents.method("storage.v1", method)

@@ -15,16 +15,12 @@ __all__ = ["is_described"]
 
 def is_described(verb: str, path: str, field: Sequence[str], *, is_in_body: bool) -> bool:
     """Whether a request may have a query parameter, or a field such as ("disks[0]", "source")."""
-    method = versioned_name(verb, path)
-    if method is None:
+    name = versioned_name(verb, path)
+    if name is None:
         return False
-    api, _, full_name = method.partition(":")
+    api, _, full_name = name.partition(":")
     document = documents.read(api)
-    part: Any = document
-    *resources, last = full_name.split(".")[1:]
-    for resource in resources:
-        part = part.get("resources", {}).get(resource, {})
-    description = part.get("methods", {}).get(last, {})
+    description = documents.method(api, full_name.partition(".")[2])
     if not is_in_body:
         return field[0] in description.get("parameters", {})
     schema = description.get("request")

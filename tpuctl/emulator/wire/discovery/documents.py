@@ -130,3 +130,13 @@ def read(name: str) -> Json:
             part = part.setdefault("resources", {}).setdefault(resource, {})
         part.setdefault("methods", {})[last] = method
     return document
+
+
+def method(name: str, path: str) -> Json:
+    """A method of a stored document, as `projects.locations.get`; empty if it has none."""
+    part = read(name)
+    *resources, last = path.split(".")
+    for resource in resources:
+        part = part.get("resources", {}).get(resource, {})
+    description: Json = part.get("methods", {}).get(last, {})
+    return description
