@@ -174,6 +174,28 @@ def test_fine_grained_bucket_has_default_acls(cloud: Any, ann: Member) -> None:
     assert response == of_object(ann, "delete")
 
 
+def test_owner_of_an_object_in_a_fine_grained_bucket_may_read_and_change_it(
+    cloud: Any, ann: Member
+) -> None:
+    root = "/storage/v1/b/fine-grained"
+    with Member.owner(cloud).storage() as client:
+        client.create_bucket("fine-grained").blob("other").upload_from_string("a")
+    grant(cloud, "buckets/fine-grained", "roles/storage.objectCreator", ann.name)
+    upload = f"/upload{root}/o?uploadType=media&name="
+    assert ann.status_and_message("POST", f"{upload}own", data=b"x")[0] == 200
+
+    assert ann.send("GET", f"{root}/o/own?projection=full").json()["owner"] == {
+        "entity": f"user-{ann.email}"
+    }
+    change = {"metadata": {"a": "b"}}
+    assert ann.status_and_message("PATCH", f"{root}/o/own", json=change)[0] == 200
+    assert ann.status_and_message("GET", f"{root}/o/other") == of_object(ann, "get")
+    assert ann.status_and_message("POST", f"{upload}own", data=b"y") == of_object(ann, "delete")
+    uniform = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
+    assert Member.owner(cloud).send("PATCH", root, json=uniform).ok
+    assert ann.status_and_message("GET", f"{root}/o/own") == of_object(ann, "get")
+
+
 def test_condition_limits_grant(cloud: Any, ann: Member) -> None:
     condition = f'resource.name.startsWith("projects/_/buckets/{BUCKET}/objects/in/")'
     grant(cloud, f"buckets/{BUCKET}", "roles/storage.objectAdmin", ann.name, condition=condition)

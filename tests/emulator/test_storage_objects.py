@@ -13,6 +13,8 @@ import pytest
 import requests
 from google.cloud import storage
 
+from tpuctl.local_cloud.defaults import OWNER
+
 BUCKET = "objects-bucket"
 
 
@@ -235,12 +237,15 @@ def test_slash_in_a_path_is_part_of_a_name_only_if_escaped(cloud: Any, bucket: A
 
 
 def test_full_projection_has_the_access_controls(cloud: Any, bucket: Any) -> None:
-    """Of the predefined list projectPrivate, which new objects have."""
+    """Of the predefined list projectPrivate, which new objects have, and of whoever uploaded it."""
     path = f"/storage/v1/b/{bucket.name}"
 
     def acl(answer: Any) -> list[tuple[str, str]]:
         entries = answer.get("acl", [])
-        return [(entry["entity"].rpartition("-")[0], entry["role"]) for entry in entries]
+        return [
+            (entry["entity"].removesuffix(f"-{bucket.project_number}"), entry["role"])
+            for entry in entries
+        ]
 
     def get(query: str) -> Any:
         return cloud.request("GET", f"{path}/o/o?projection={query}").json()
@@ -250,7 +255,10 @@ def test_full_projection_has_the_access_controls(cloud: Any, bucket: Any) -> Non
         ("project-owners", "OWNER"),
         ("project-editors", "OWNER"),
         ("project-viewers", "READER"),
+        (f"user-{OWNER}", "OWNER"),
     ]
+    assert get("full")["owner"] == {"entity": f"user-{OWNER}"}
+    assert "owner" not in get("noAcl")
     assert (acl(get("full")), acl(get("noAcl"))) == (project_private, [])
     (item,) = cloud.request("GET", f"{path}/o?projection=full").json()["items"]
     assert acl(item) == project_private
@@ -260,3 +268,24 @@ def test_full_projection_has_the_access_controls(cloud: Any, bucket: Any) -> Non
     uniform = {"iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}}
     cloud.request("PATCH", path, json=uniform)
     assert acl(get("full")) == []
+
+
+@pytest.mark.parametrize(
+    ("predefined", "entries"),
+    [
+        ("authenticatedRead", {"allAuthenticatedUsers": "READER"}),
+        ("bucketOwnerFullControl", {"project-owners": "OWNER"}),
+        ("bucketOwnerRead", {"project-owners": "READER"}),
+        ("private", {}),
+        ("publicRead", {"allUsers": "READER"}),
+    ],
+)
+def test_predefined_list_of_an_object_has_its_owner(
+    bucket: Any, predefined: str, entries: dict[str, str]
+) -> None:
+    """The entries are those of the descriptions of objects.insert's parameter predefinedAcl."""
+    blob = bucket.blob("o")
+    blob.upload_from_string("x", predefined_acl=predefined)
+    number = bucket.project_number
+    actual = {entry["entity"].removesuffix(f"-{number}"): entry["role"] for entry in blob.acl}
+    assert actual == {**entries, f"user-{OWNER}": "OWNER"}

@@ -1,7 +1,7 @@
 """Access control lists: their entries, and the same as bindings of policies.
 
 A bucket's list is a view of its policy: cloud.google.com/storage/docs/access-control/iam#acls. An
-object's list adds to what policies grant; who uploaded an object, and so owns it, is not recorded.
+object's list adds to what policies grant. Whoever uploaded an object owns it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ Bucket = Mapping[str, Any]
 DEFAULT_OBJECT_LIST = "_defaultObjectAcl"  # in a stored bucket, unless it is the project's team's
 DEFAULT_OBJECT_LIST_CHANGE = "_defaultObjectAclChange"  # the metageneration that it came with
 OBJECT_LIST = "_acl"  # in a stored object's body, unless it is the team's
+UPLOADER = "_owner"  # in a stored object's body: the entity that owns it
 ROLES: Mapping[Kind, Mapping[str, str]] = {
     "Bucket": {
         "OWNER": "roles/storage.legacyBucketOwner",
@@ -36,34 +37,55 @@ _PUBLIC = ("allUsers", "allAuthenticatedUsers")
 _TEAMS = {"owners": "projectOwner", "editors": "projectEditor", "viewers": "projectViewer"}
 _TEAM = re.compile(r"project-(owners|editors|viewers)-(\d+)")
 _OTHER = re.compile(r"(user|group|domain)-(.+)")
-# What a predefined list grants besides the project's team, or instead of it.
-_PREDEFINED: Mapping[str, Mapping[str, str] | None] = {
-    "authenticatedRead": {"allAuthenticatedUsers": "READER"},
-    "bucketOwnerFullControl": {},
-    "bucketOwnerRead": {},
-    "private": {},
-    "projectPrivate": None,
-    "publicRead": {"allUsers": "READER"},
-    "publicReadWrite": {"allUsers": "WRITER"},
+_OWNERS = "project-owners"
+_TEAM_ROLES = {_OWNERS: "OWNER", "project-editors": "OWNER", "project-viewers": "READER"}
+# What predefined lists grant, as Google's description of the API has it. An object's owner is added
+# to every list.
+_PREDEFINED: Mapping[Kind, Mapping[str, Mapping[str, str]]] = {
+    "Bucket": {
+        "authenticatedRead": {_OWNERS: "OWNER", "allAuthenticatedUsers": "READER"},
+        "private": {_OWNERS: "OWNER"},
+        "projectPrivate": _TEAM_ROLES,
+        "publicRead": {_OWNERS: "OWNER", "allUsers": "READER"},
+        "publicReadWrite": {_OWNERS: "OWNER", "allUsers": "WRITER"},
+    },
+    "Object": {
+        "authenticatedRead": {"allAuthenticatedUsers": "READER"},
+        "bucketOwnerFullControl": {_OWNERS: "OWNER"},
+        "bucketOwnerRead": {_OWNERS: "READER"},
+        "private": {},
+        "projectPrivate": _TEAM_ROLES,
+        "publicRead": {"allUsers": "READER"},
+    },
 }
 _MORE = "Read more at https://cloud.google.com/storage/docs/uniform-bucket-level-access"
 
 
 def team_entries(number: str) -> list[Entry]:
     """The entries of a new bucket or object: of the project's members, by its number."""
-    roles = {"owners": "OWNER", "editors": "OWNER", "viewers": "READER"}
-    return [{"entity": f"project-{team}-{number}", "role": role} for team, role in roles.items()]
+    return _entries(_TEAM_ROLES, number)
 
 
-def predefined_entries(name: str, number: str) -> list[Entry]:
+def with_owner(entries: Sequence[Entry], body: Mapping[str, Any]) -> list[Entry]:
+    """An object's list, with its owner, who may always do everything with it."""
+    owner = body.get(UPLOADER)
+    others = [entry for entry in entries if entry["entity"] != owner]
+    return [*others, {"entity": owner, "role": "OWNER"}] if owner else others
+
+
+def predefined_entries(name: str, kind: Kind, number: str) -> list[Entry]:
     """The entries of a predefined list, such as `publicRead`."""
-    if name not in _PREDEFINED:
+    if name not in _PREDEFINED[kind]:
         raise invalid(f"Invalid argument: predefined ACL {name}")
-    more = _PREDEFINED[name]
-    if more is None:
-        return team_entries(number)
-    entries = [{"entity": entity, "role": role} for entity, role in more.items()]
-    return [{"entity": f"project-owners-{number}", "role": "OWNER"}, *entries]
+    return _entries(_PREDEFINED[kind][name], number)
+
+
+def _entries(roles: Mapping[str, str], number: str) -> list[Entry]:
+    """The entries of these roles, in which a project's team is without the project's number."""
+    return [
+        {"entity": f"{name}-{number}" if name in _TEAM_ROLES else name, "role": role}
+        for name, role in roles.items()
+    ]
 
 
 def requested_entries(
@@ -79,7 +101,7 @@ def requested_entries(
             )
             raise invalid(f"{text}. {_MORE}")
         return None
-    entries = predefined_entries(predefined, bucket["projectNumber"]) if predefined else None
+    entries = predefined_entries(predefined, kind, bucket["projectNumber"]) if predefined else None
     if items is not None and not (predefined and not items):  # clients clear the one they replace
         entries = checked_entries(items, kind, bucket)
     return entries

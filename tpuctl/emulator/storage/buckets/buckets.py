@@ -64,7 +64,8 @@ class Buckets:
         self._registry = registry
         self._store = registry.store
         self._policies = Policies(registry.store)
-        self.object_entries: Callable[[Bucket], list[Entry]] = lambda resource: []
+        # The access control list of an object's resource, and the entity that owns it.
+        self.object_access: Callable[[Bucket], tuple[list[Entry], str]] = lambda resource: ([], "")
         self.on_delete: Callable[[str], None] = lambda name: None
 
     def load(self, name: str) -> Bucket:
@@ -74,13 +75,14 @@ class Buckets:
         return bucket
 
     def add_access_controls(self, value: dict[str, Any]) -> None:
-        """Add the lists of the objects in an answer, unless their bucket has uniform access."""
+        """Add the lists and owners of the objects in an answer, except in uniform buckets."""
         for resource in (value, value.get("resource"), *value.get("items", ())):
             if not resource or resource.get("kind") != "storage#object":
                 continue
             bucket = self.load(resource["bucket"])
             if bucket["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]:
                 continue
+            entries, owner = self.object_access(resource)
             resource["acl"] = [
                 {
                     "kind": "storage#objectAccessControl",
@@ -92,8 +94,10 @@ class Buckets:
                     "etag": resource["etag"],
                     **entry,
                 }
-                for entry in map(described, self.object_entries(resource))
+                for entry in map(described, entries)
             ]
+            if owner:
+                resource["owner"] = {"entity": owner}
 
     def entries(self, bucket: Bucket) -> list[Entry]:
         """The bucket's access control list."""
@@ -132,6 +136,11 @@ class Buckets:
         if caller is not None:
             user_project = (query.get("userProject") or [""])[-1]
             check_user_project(self._registry, caller, self.load(name), user_project)
+
+    def caller_entity(self) -> str:
+        """The current caller as an entity of access control lists; "" if there is none."""
+        caller = self._registry.traffic.caller()
+        return "" if caller is None else f"user-{caller.email}"
 
     def require(self, permission: str, name: str, key: str) -> None:
         """Raise unless the current caller has the permission on an object of a bucket."""

@@ -15,10 +15,12 @@ from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets.access_entries import (
     DEFAULT_OBJECT_LIST,
     OBJECT_LIST,
+    UPLOADER,
     Entry,
     bindings,
     requested_entries,
     team_entries,
+    with_owner,
 )
 from tpuctl.emulator.storage.buckets.bucket_settings import (
     STORAGE_CLASSES,
@@ -92,7 +94,7 @@ class Objects:
         self.files = files
         self.versions = Versions(store, files)
         buckets.on_delete = self.versions.forget_bucket
-        buckets.object_entries = self._shown_entries
+        buckets.object_access = self._access
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
         """The live version, or the version with that generation, live or noncurrent."""
@@ -157,7 +159,9 @@ class Objects:
     def entries(self, stored: StoredObject, bucket: Bucket) -> list[Entry]:
         """The access control list of an object in a bucket without uniform access."""
         entries: list[Entry] | None = stored.body.get(OBJECT_LIST)
-        return team_entries(bucket["projectNumber"]) if entries is None else entries
+        if entries is None:
+            entries = team_entries(bucket["projectNumber"])
+        return with_owner(entries, stored.body)
 
     def set_entries(self, stored: StoredObject, entries: Sequence[Entry]) -> None:
         body = {**stored.body, OBJECT_LIST: list(entries)}
@@ -168,14 +172,18 @@ class Objects:
         """What an object's own list grants, as bindings of a policy."""
         record, stored = self._buckets.load(bucket), self.find(bucket, name)
         is_uniform = record["iamConfiguration"]["uniformBucketLevelAccess"]["enabled"]
-        if stored is None or is_uniform or OBJECT_LIST not in stored.body:
+        if stored is None or is_uniform:
             return []
-        return bindings(stored.body[OBJECT_LIST], "Object")
+        entries = with_owner(stored.body.get(OBJECT_LIST, []), stored.body)
+        return bindings(entries, "Object")
 
-    def _shown_entries(self, resource: Mapping[str, Any]) -> list[Entry]:
+    def _access(self, resource: Mapping[str, Any]) -> tuple[list[Entry], str]:
         bucket, generation = resource["bucket"], int(resource["generation"])
         stored = self.find(bucket, resource["name"], generation)
-        return [] if stored is None else self.entries(stored, self._buckets.load(bucket))
+        if stored is None:
+            return [], ""
+        owner = str(stored.body.get(UPLOADER, ""))
+        return self.entries(stored, self._buckets.load(bucket)), owner
 
     def check_write(self, bucket: str, name: str, query: Query) -> None:
         """Check a write before its data is read; `commit` checks it again."""
@@ -240,6 +248,7 @@ class Objects:
                         else {}
                     ),
                     **body,
+                    UPLOADER: self._buckets.caller_entity(),
                 }
                 if "retention" in complete:
                     self._buckets.require("storage.objects.setRetention", bucket, name)
