@@ -19,7 +19,7 @@ from google.cloud.iam_admin_v1 import types
 from tests.support.account_keys import Robot, allow_keys
 from tests.support.callers import Member, grant
 from tests.support.locations import PROJECT, PROJECT_NAME
-from tpuctl.emulator.machines.servers.identity_tokens import make_certificate, new_private_key
+from tpuctl.emulator.machines.servers.rsa_keys import make_certificate, new_private_key
 
 FOREVER = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 

@@ -326,6 +326,36 @@ def test_client_imports_no_google_libraries() -> None:
     assert answer.stdout.strip() == "[]"
 
 
+SERVED = """
+import asyncio, sys
+from pathlib import Path
+from tpuctl.emulator.machines.host import LocalHost
+from tpuctl.emulator.server import Server
+
+async def main():
+    home = Path(sys.argv[1])
+    make_host = lambda folder, address: LocalHost(folder, api_address=address)
+    server = Server(home, make_host, port=0, pace="instant")
+    await server.start()
+    print(sorted({name.partition(".")[0] for name in sys.modules} & {"asyncssh", "cryptography"}))
+    await server.close()
+
+asyncio.run(main())
+"""
+
+
+def test_server_starts_without_ssh_and_certificates(tmp_path: Path) -> None:
+    """They are two fifths of its memory, and needed only for machines and shells."""
+    answer = subprocess.run(
+        [sys.executable, "-c", SERVED, str(tmp_path / "home")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert answer.stdout.strip() == "[]"
+
+
 def test_default_home_from_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TPUCTL_LOCAL_HOME", str(tmp_path))
     assert server_process.default_home() == tmp_path

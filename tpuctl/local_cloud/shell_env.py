@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tpuctl.files import private_folder
 from tpuctl.local_cloud.api_folders import APIS, endpoint_path
+from tpuctl.local_cloud.certificate_authority import authority_files
 from tpuctl.local_cloud.defaults import DEFAULT_PROJECT, OWNER
 from tpuctl.local_cloud.gateway_address import GatewayAddress, shell_user, write_private
 from tpuctl.local_cloud.server_process import LocalCloud
@@ -91,7 +92,7 @@ def _gateway_variables(
     home: Path, gateway: GatewayAddress, original: Mapping[str, str]
 ) -> dict[str, str]:
     """The gateway as the proxy, and the certificates to trust it."""
-    authority = (home / "authority" / "authority.pem").read_bytes()
+    authority = authority_files(home).certificate.read_bytes()
     certificates = home / "environment" / "certificates.pem"
     write_private(
         certificates, trusted_certificates(authority, original).decode("ascii", "replace")

@@ -21,6 +21,7 @@ from tests.support.properties import given
 from tpuctl.emulator.machines.network.certificate_authority import Authority
 from tpuctl.emulator.machines.network.framing import RequestFraming
 from tpuctl.emulator.machines.network.gateway import Gateway
+from tpuctl.local_cloud.certificate_authority import authority_files
 from tpuctl.local_cloud.gateway_address import GatewayAddress, shell_user
 
 # Prints the number of connections after each request; the last one comes after a pause.
@@ -51,7 +52,7 @@ with bucket.open("GET", bucket.object("a"), alt="media") as response:
 
 @pytest.fixture
 async def gateway(tmp_path: Path, api_server: Any) -> AsyncIterator[Gateway]:
-    one = Gateway(Authority(tmp_path / "authority"), api_server.address)
+    one = Gateway(lambda: Authority(tmp_path), api_server.address)
     await one.open()
     yield one
     await one.close()
@@ -127,7 +128,7 @@ async def test_google_hosts_lead_to_local_api_server(
 async def test_consecutive_requests_of_job_share_connection(
     gateway: Gateway, api_server: Any, tmp_path: Path
 ) -> None:
-    certificates = tmp_path / "authority/authority.pem"
+    certificates = authority_files(tmp_path).certificate
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", CONSECUTIVE_REQUESTS),
         cwd=machine_folder(),
@@ -143,7 +144,7 @@ async def test_job_looks_authority_up_in_folder(
     gateway: Gateway, api_server: Any, tmp_path: Path
 ) -> None:
     """Without reading a certificate until one is needed, nor what takes long to import."""
-    gateway.authority.write_folder(tmp_path / "certificates")
+    (await gateway.authority()).write_folder(tmp_path / "certificates")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-S", "-c", FOLDER_OF_CERTIFICATES),
         cwd=machine_folder(),
@@ -175,11 +176,11 @@ async def test_credentials_are_required(gateway: Gateway, api_server: Any) -> No
 
 
 async def test_unknown_shell_users_are_rejected(api_server: Any, tmp_path: Path) -> None:
-    one = Gateway(Authority(tmp_path / "authority"), api_server.address, tmp_path)
+    one = Gateway(lambda: Authority(tmp_path), api_server.address, tmp_path)
     await one.open()
     way = GatewayAddress.read(tmp_path)
     assert way is not None
-    authority = tmp_path / "authority" / "authority.pem"
+    authority = authority_files(tmp_path).certificate
     shell = shell_user(tmp_path, "http://proxy.company.com:3128")
     for user, code in ((shell, 0), ("shell", 0), ("shell-0123", 1), ("shell-../token", 1)):
         proxy = way.url(user.replace("/", "%2F"))
@@ -188,7 +189,7 @@ async def test_unknown_shell_users_are_rejected(api_server: Any, tmp_path: Path)
         assert (status != 0) == code, error
     await one.close()
     # The next one listens on the same port.
-    again = Gateway(Authority(tmp_path / "authority"), api_server.address, tmp_path)
+    again = Gateway(lambda: Authority(tmp_path), api_server.address, tmp_path)
     await again.open()
     assert GatewayAddress.read(tmp_path) == way
     await again.close()
@@ -235,7 +236,7 @@ async def test_computer_proxy_is_used_only_for_other_hosts(
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     bundle = tmp_path / "bundle.pem"
-    pems = tls_server.authority.certificate_pem + gateway.authority.certificate_pem
+    pems = tls_server.authority.certificate_pem + (await gateway.authority()).certificate_pem
     bundle.write_bytes(pems)
     common = ("--cacert", str(bundle), "--noproxy", "", "--proxy", gateway.url)
     # The name cannot be resolved: only that proxy can reach it.
@@ -266,13 +267,14 @@ async def test_large_bodies_pass_in_both_directions(gateway: Gateway, tmp_path: 
         writer.close()
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    other = Gateway(gateway.authority, server.sockets[0].getsockname())
+    authority = await gateway.authority()
+    other = Gateway(lambda: authority, server.sockets[0].getsockname())
     await other.open()
-    authority, source, copy = (tmp_path / name for name in ("ca.pem", "source", "copy"))
-    authority.write_bytes(gateway.authority.certificate_pem)
+    certificate, source, copy = (tmp_path / name for name in ("ca.pem", "source", "copy"))
+    certificate.write_bytes(authority.certificate_pem)
     source.write_bytes(payload)
     status, _, error = await curl(
-        *("--cacert", str(authority), "--proxy", other.url, "-H", "Expect:"),
+        *("--cacert", str(certificate), "--proxy", other.url, "-H", "Expect:"),
         *("--data-binary", f"@{source}", "-o", str(copy), "https://storage.googleapis.com/o"),
     )
     assert status == 0, error
@@ -284,7 +286,7 @@ async def test_large_bodies_pass_in_both_directions(gateway: Gateway, tmp_path: 
 def test_authority_is_persistent_and_its_key_private(tmp_path: Path) -> None:
     first = Authority(tmp_path)
     assert Authority(tmp_path).certificate_pem == first.certificate_pem
-    assert (tmp_path / "authority.key").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "authority" / "authority.key").stat().st_mode & 0o777 == 0o600
     trusting = ssl.create_default_context(cadata=first.certificate_pem.decode())
     assert trusting.cert_store_stats()["x509_ca"] == 1
 

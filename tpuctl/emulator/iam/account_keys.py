@@ -12,21 +12,12 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
-
-from tpuctl.emulator.machines.servers.identity_tokens import (
-    make_certificate,
-    new_private_key,
-    private_pem,
-    sign,
-)
 from tpuctl.emulator.state.store import Store
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import rsa
 
 # Kinds in the store: user-managed keys by EMAIL/ID, and Google-managed ones by email.
 _KEYS, _MANAGED = "account-key", "account-managed-key"
@@ -46,12 +37,13 @@ class AccountKeys:
 
     def add(self, email: str, certificate: str, *, is_uploaded: bool = False) -> Key:
         """Add a user-managed key, which its certificate contains."""
-        parsed = x509.load_pem_x509_certificate(certificate.encode())
+        from tpuctl.emulator.machines.servers.rsa_keys import expiry
+
         key: Key = {
             "id": secrets.token_hex(20),
             "certificate": certificate,
             "created": time.time(),
-            "expires": parsed.not_valid_after_utc.timestamp(),
+            "expires": expiry(certificate).timestamp(),
             "disabled": False,
             "uploaded": is_uploaded,
         }
@@ -90,13 +82,17 @@ class AccountKeys:
 
     async def sign(self, account: Mapping[str, Any], data: bytes) -> tuple[str, bytes]:
         """The ID of the Google-managed key, and its signature of the data."""
+        from tpuctl.emulator.machines.servers.rsa_keys import load_private_key, sign
+
         key = await self.managed(account)
-        return str(key["id"]), sign(private_key_of(key), data)
+        return str(key["id"]), sign(load_private_key(key["private"]), data)
 
     def verifies(self, email: str, data: bytes, signature: bytes, key_id: str = "") -> bool:
         """Whether a usable key of the account, or only that with this ID, made the signature."""
+        from tpuctl.emulator.machines.servers.rsa_keys import verifies
+
         return any(
-            _verifies(_public_key(key["certificate"]), data, signature)
+            verifies(key["certificate"], data, signature)
             for key in self.usable(email)
             if key_id in ("", key["id"])
         )
@@ -110,7 +106,9 @@ class AccountKeys:
 
     def public_keys(self, email: str) -> dict[str, rsa.RSAPublicKey]:
         """The usable keys, by ID."""
-        return {key["id"]: _public_key(key["certificate"]) for key in self.usable(email)}
+        from tpuctl.emulator.machines.servers.rsa_keys import public_key
+
+        return {key["id"]: public_key(key["certificate"]) for key in self.usable(email)}
 
 
 def managed_key_id(account: Mapping[str, Any]) -> str:
@@ -119,29 +117,13 @@ def managed_key_id(account: Mapping[str, Any]) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def private_key_of(key: Key) -> rsa.RSAPrivateKey:
-    private = serialization.load_pem_private_key(key["private"].encode(), None)
-    assert isinstance(private, rsa.RSAPrivateKey)
-    return private
-
-
-def public_pem(certificate: str) -> bytes:
-    """The public key of a certificate."""
-    return _public_key(certificate).public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+def _new_managed_key(account: Mapping[str, Any]) -> Key:
+    from tpuctl.emulator.machines.servers.rsa_keys import (
+        make_certificate,
+        new_private_key,
+        private_pem,
     )
 
-
-def is_rsa_certificate(pem: bytes) -> bool:
-    """Whether it is an X.509 certificate of an RSA key."""
-    try:
-        certificate = x509.load_pem_x509_certificate(pem)
-    except ValueError:
-        return False
-    return isinstance(certificate.public_key(), rsa.RSAPublicKey)
-
-
-def _new_managed_key(account: Mapping[str, Any]) -> Key:
     private = new_private_key()
     until = datetime.now(UTC) + _MANAGED_LIFETIME
     return {
@@ -153,18 +135,3 @@ def _new_managed_key(account: Mapping[str, Any]) -> Key:
         "disabled": False,
         "uploaded": False,
     }
-
-
-@lru_cache(maxsize=256)
-def _public_key(certificate: str) -> rsa.RSAPublicKey:
-    key = x509.load_pem_x509_certificate(certificate.encode()).public_key()
-    assert isinstance(key, rsa.RSAPublicKey)
-    return key
-
-
-def _verifies(key: rsa.RSAPublicKey, data: bytes, signature: bytes) -> bool:
-    try:
-        key.verify(signature, data, padding.PKCS1v15(), hashes.SHA256())
-    except InvalidSignature:
-        return False
-    return True

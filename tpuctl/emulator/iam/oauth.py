@@ -20,11 +20,6 @@ from aiohttp import web
 
 from tpuctl.emulator.iam.signed_tokens import SignedToken
 from tpuctl.emulator.iam.tokens import AccessTokens, is_scope
-from tpuctl.emulator.machines.servers.identity_tokens import (
-    IdentityKey,
-    certificates_for,
-    public_key_set,
-)
 from tpuctl.emulator.state.errors import ApiError
 
 TOKEN_SECONDS = 3600
@@ -60,6 +55,8 @@ class OAuthEndpoints:
         if raw.method == "GET" and (match := _ACCOUNT_KEYS.fullmatch(path)) is not None:
             return self._account_keys(match[1], unquote(match[2]))
         if raw.method == "GET" and path.startswith("/oauth2/"):
+            from tpuctl.emulator.machines.servers.identity_tokens import certificates_for
+
             certificates = await asyncio.to_thread(certificates_for, path, self._home)
             return None if certificates is None else _json(certificates)
         return None
@@ -69,6 +66,8 @@ class OAuthEndpoints:
         if not self._access.has_account(email):
             return _json({"error": {"code": 404, "message": "Not found"}}, status=404)
         if form == "jwk":
+            from tpuctl.emulator.machines.servers.rsa_keys import public_key_set
+
             return _json(public_key_set(keys.public_keys(email)))
         return _json({key["id"]: key["certificate"] for key in keys.usable(email)})
 
@@ -123,6 +122,8 @@ class OAuthEndpoints:
         if subject not in ("", email):  # delegation by the administrator of a domain
             return _refusal("unauthorized_client", _UNAUTHORIZED, status=401)
         if audience := token.claim("target_audience"):
+            from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
+
             claims = self._access.identity_claims(email, audience)
             signed = await asyncio.to_thread(lambda: IdentityKey(self._home).sign(claims))
             return _json({"id_token": signed})

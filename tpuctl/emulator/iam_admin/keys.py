@@ -18,17 +18,13 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 from google.cloud.iam_admin_v1.types import iam as messages
 
-from tpuctl.emulator.iam.account_keys import (
-    NEVER,
-    Key,
+from tpuctl.emulator.iam.account_keys import NEVER, Key, managed_key_id
+from tpuctl.emulator.machines.servers.rsa_keys import (
     is_rsa_certificate,
-    managed_key_id,
-    public_pem,
-)
-from tpuctl.emulator.machines.servers.identity_tokens import (
     make_certificate,
     new_private_key,
     private_pem,
+    public_pem,
 )
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, error_detail, invalid, missing

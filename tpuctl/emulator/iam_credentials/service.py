@@ -14,12 +14,12 @@ from typing import Any
 
 from google.cloud.iam_credentials_v1.types import common as messages
 
-from tpuctl.emulator.iam.account_keys import private_key_of
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.iam.tokens import is_scope
 from tpuctl.emulator.iam_credentials.api import DELEGATION, denied
-from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey, sign_token
+from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
+from tpuctl.emulator.machines.servers.rsa_keys import load_private_key, sign_token
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.text import parse_json
 from tpuctl.emulator.wire.registry import Caller, Registry, Service
@@ -72,7 +72,7 @@ class CredentialsService(Service):
         account = self._account(request, "signJwt")
         claims = _claims(request.payload)
         key = await self._access.keys.managed(account)
-        signed = sign_token(private_key_of(key), key["id"], claims)
+        signed = sign_token(load_private_key(key["private"]), key["id"], claims)
         return messages.SignJwtResponse.pb()(key_id=key["id"], signed_jwt=signed)
 
     def _account(self, request: Any, verb: str) -> Account:

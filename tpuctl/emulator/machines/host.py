@@ -10,20 +10,20 @@ import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tpuctl.catalog import runtime, unlisted_runtime
 from tpuctl.emulator.machines.interface import (
+    STARTUP_SCRIPT,
     ConnectionPolicy,
     Endpoint,
     MachineError,
     MachineSpec,
 )
 from tpuctl.emulator.machines.isolation.fork_server import ForkServer
-from tpuctl.emulator.machines.machine import STARTUP_SCRIPT, Machine
 from tpuctl.emulator.machines.network.addresses import Addresses
-from tpuctl.emulator.machines.network.certificate_authority import Authority
 from tpuctl.emulator.machines.network.firewall import Firewall
 from tpuctl.emulator.machines.network.gateway import Gateway
 from tpuctl.emulator.machines.programs.process_environment import (
@@ -31,18 +31,23 @@ from tpuctl.emulator.machines.programs.process_environment import (
     SharedEnvironment,
 )
 from tpuctl.emulator.machines.programs.processes import Problems, find_problems
-from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
 from tpuctl.files import private_folder
 from tpuctl.local_cloud.folder_removal import remove_folder
 from tpuctl.local_cloud.machine_images import ImageChoice, ImageStore
 from tpuctl.local_cloud.pip_configuration import pip_configuration, uv_variables
 from tpuctl.local_cloud.trust import trusted_certificates
 
+# SSH and TLS take a third of a second to import, and 30 MB: a local cloud starts without them.
+if TYPE_CHECKING:
+    from tpuctl.emulator.machines.machine import Machine
+    from tpuctl.emulator.machines.network.certificate_authority import Authority
+
 T = TypeVar("T")
 
 # Variables that may name keys and credentials outside the user's home: folders, and a file.
 PRIVATE_FOLDERS = ("TPUCTL_CONFIG_HOME", "CLOUDSDK_CONFIG")
 PRIVATE_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+_MACHINE = "tpuctl.emulator.machines.machine"
 MAX_SERVERS = 16  # per TPU node: each uses some 400 MB of memory
 SHUTDOWN_SECONDS = 3.0  # minimum between SIGTERM and SIGKILL on a machine that is shut down
 SIGNAL_DELAY = 0.03  # part of a preemption notice until programs receive SIGTERM; a guess
@@ -141,8 +146,7 @@ class LocalHost:
             self._problems = Problems(self._problems.namespaces, shared)
         self._firewall = Firewall(self._addresses, watches=self._problems.watch is None)
         self._firewall.policy = self._policy
-        authority = await asyncio.to_thread(Authority, self._home / "authority")
-        self._gateway = Gateway(authority, self._api_address, self._home, self._firewall)
+        self._gateway = Gateway(self._make_authority, self._api_address, self._home, self._firewall)
         await self._gateway.open()
 
     def enforce(self, policy: ConnectionPolicy) -> None:
@@ -167,17 +171,20 @@ class LocalHost:
         """The shared environment, built lazily: reading pip's configuration takes half a second."""
         if self._environment is None:
             gateway = self._require_started(self._gateway)
-            self._environment = asyncio.create_task(
-                asyncio.to_thread(self._build_environment, gateway)
-            )
+            self._environment = asyncio.create_task(self._build_environment(gateway))
         return self._environment
 
-    def _build_environment(self, gateway: Gateway) -> SharedEnvironment:
+    async def _build_environment(self, gateway: Gateway) -> SharedEnvironment:
+        authority = await gateway.authority()
+        return await asyncio.to_thread(self._write_environment, gateway, authority)
+
+    def _write_environment(self, gateway: Gateway, authority: Authority) -> SharedEnvironment:
+        import_module(_MACHINE)  # while this computer's settings are read, not when machines boot
         shared = self._home / "shared"
         shared.mkdir(exist_ok=True)
         certificates, pip_settings = shared / "certificates.pem", shared / "pip.conf"
-        certificates.write_bytes(trusted_certificates(gateway.authority.certificate_pem))
-        gateway.authority.write_folder(shared / "certificates")
+        certificates.write_bytes(trusted_certificates(authority.certificate_pem))
+        authority.write_folder(shared / "certificates")
         text, variables = pip_configuration()
         pip_settings.write_text(text, "utf-8")
         private_folder(self._images.downloads)
@@ -226,11 +233,14 @@ class LocalHost:
                     raise MachineError(
                         f"{spec.name} is reserved at {reservation.endpoint}, not {spec.endpoint}."
                     )
+                environment = await asyncio.shield(self._prepare_environment())
+                from tpuctl.emulator.machines.machine import Machine
+
                 machine = Machine(
                     spec,
                     folder=MachineFolder.of(self._home, spec.name),
                     reservation=reservation,
-                    environment=await asyncio.shield(self._prepare_environment()),
+                    environment=environment,
                     image=image,
                     note=choice.note,
                     hidden=tuple(map(str, self._hidden())),
@@ -240,12 +250,22 @@ class LocalHost:
                     fork_server=self._fork_server,
                     refuses_key=lambda: self.refuses_key(spec.name),
                     disk_limit=lambda: self.disk_limit(spec.name),
-                    sign=lambda claims: IdentityKey(self._home).sign(claims),
+                    sign=self._sign,
                 )
                 progress("Starting the machine")
                 await machine.start()
                 self._machines[spec.name] = machine
                 self._uses[spec.name] = using.pop_all()
+
+    def _sign(self, claims: Mapping[str, Any]) -> str:
+        from tpuctl.emulator.machines.servers.identity_tokens import IdentityKey
+
+        return IdentityKey(self._home).sign(claims)
+
+    def _make_authority(self) -> Authority:
+        from tpuctl.emulator.machines.network.certificate_authority import Authority
+
+        return Authority(self._home)
 
     def reconfigure(self, spec: MachineSpec) -> None:
         if (machine := self._machines.get(spec.name)) is not None:

@@ -12,6 +12,7 @@ from tpuctl.local_cloud.machine_error import MachineError
 
 __all__ = [
     "ALLOWED",
+    "STARTUP_SCRIPT",
     "ConnectionPolicy",
     "Endpoint",
     "Host",
@@ -19,6 +20,8 @@ __all__ = [
     "MachineSpec",
     "Verdict",
 ]
+
+STARTUP_SCRIPT = "startup-script"  # a key of metadata
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tpuctl.emulator.machines.interface import MachineError, MachineSpec
+from tpuctl.emulator.machines.interface import STARTUP_SCRIPT, MachineError, MachineSpec
 from tpuctl.emulator.machines.isolation.disk_space import LimitedDisk
 from tpuctl.emulator.machines.isolation.fork_server import ForkServer
 from tpuctl.emulator.machines.network.addresses import Reservation
@@ -45,7 +45,6 @@ from tpuctl.local_cloud.machine_images import image_interpreter
 
 log = logging.getLogger(__name__)
 
-STARTUP_SCRIPT = "startup-script"
 _SILENT = "silent"
 
 

@@ -1,10 +1,9 @@
-"""The local cloud's certificate authority: signs certificates for Google's hosts."""
+"""Certificates for Google's hosts, signed by the local cloud's authority."""
 
 from __future__ import annotations
 
 import hashlib
 import ipaddress
-import os
 import ssl
 import struct
 import tempfile
@@ -16,24 +15,20 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-AUTHORITY_LIFETIME = timedelta(days=3650)
+from tpuctl.local_cloud.certificate_authority import CLOCK_SKEW, authority_files
+
 HOST_LIFETIME = timedelta(days=365)
-CLOCK_SKEW = timedelta(days=1)
 
 
 class Authority:
-    """Stores its key in the folder, readable only by the user, and signs hosts on demand."""
+    """Signs hosts on demand, as the authority of the local cloud with this folder."""
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._key_file = folder / "authority.key"
-        self._certificate_file = folder / "authority.pem"
-        if not (self._key_file.exists() and self._certificate_file.exists()):
-            self._make()
-        key = serialization.load_pem_private_key(self._key_file.read_bytes(), None)
+    def __init__(self, home: Path) -> None:
+        files = authority_files(home)
+        key = serialization.load_pem_private_key(files.key.read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         self._key = key
-        self.certificate_pem = self._certificate_file.read_bytes()
+        self.certificate_pem = files.certificate.read_bytes()
         self._certificate = x509.load_pem_x509_certificate(self.certificate_pem)
         self._contexts: dict[str, ssl.SSLContext] = {}
 
@@ -65,42 +60,6 @@ class Authority:
                 context.load_cert_chain(file)
             self._contexts[host] = context
         return self._contexts[host]
-
-    def _make(self) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name(
-            [x509.NameAttribute(NameOID.COMMON_NAME, "tpuctl local cloud (this computer only)")]
-        )
-        now = datetime.now(UTC)
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            key_cert_sign=True,
-            crl_sign=True,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - CLOCK_SKEW)
-            .not_valid_after(now + AUTHORITY_LIFETIME)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-            .sign(key, hashes.SHA256())
-        )
-        self._certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-        self._key_file.unlink(missing_ok=True)
-        descriptor = os.open(self._key_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(_private(key))
 
     def _sign(self, host: str) -> bytes:
         """The host's key and certificate, and the authority's."""

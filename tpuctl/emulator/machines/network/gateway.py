@@ -18,14 +18,13 @@ import ipaddress
 import socket
 import ssl
 import urllib.request
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote, urlsplit
 
 from tpuctl.emulator.machines.interface import ALLOWED, Verdict
-from tpuctl.emulator.machines.network.certificate_authority import Authority
 from tpuctl.emulator.machines.network.firewall import Firewall
 from tpuctl.emulator.machines.network.framing import MAX_HEAD_BYTES
 from tpuctl.emulator.machines.network.proxy import (
@@ -40,6 +39,9 @@ from tpuctl.local_cloud.gateway_address import (
     machine_user,
     read_upstream,
 )
+
+if TYPE_CHECKING:
+    from tpuctl.emulator.machines.network.certificate_authority import Authority
 
 CONNECT_SECONDS = 30.0
 
@@ -71,15 +73,19 @@ class Gateway:
 
     def __init__(
         self,
-        authority: Authority,
+        make_authority: Callable[[], Authority],
         api_address: tuple[str, int],
         home: Path | None = None,
         firewall: Firewall | None = None,
     ) -> None:
-        """With `home`, its port and password are stored there for shells."""
+        """With `home`, its port and password are stored there for shells.
+
+        The authority is made, in a thread, when it is first needed.
+        """
         self._firewall = firewall
         self._machines: dict[str, str] = {}  # by user
-        self.authority = authority
+        self._make_authority = make_authority
+        self._authority: asyncio.Future[Authority] | None = None
         self.connections = ConnectionSet()
         self._api_address = api_address
         self._home = home
@@ -92,6 +98,11 @@ class Gateway:
     @property
     def url(self) -> str:
         return self._address.url(MACHINE)
+
+    async def authority(self) -> Authority:
+        if self._authority is None:
+            self._authority = asyncio.ensure_future(asyncio.to_thread(self._make_authority))
+        return await asyncio.shield(self._authority)
 
     def machine_url(self, name: str) -> str:
         """The URL for one machine."""
@@ -174,7 +185,7 @@ class Gateway:
         transport.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         loop = asyncio.get_running_loop()
         if is_google(host):
-            context = self.authority.context_for(host)
+            context = (await self.authority()).context_for(host)
             try:
                 secured = await loop.start_tls(transport, client, context, server_side=True)
             except (OSError, ssl.SSLError):

@@ -6,8 +6,10 @@ import contextlib
 import select
 import socket
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-import asyncssh
+if TYPE_CHECKING:
+    import asyncssh
 
 _MAX_PROBES = 16
 _PROBE_MILLISECONDS = 50
