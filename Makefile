@@ -128,7 +128,7 @@ LOCK := $(abspath $(BIN))/uv pip compile --universal --python-version 3.11 --gen
 lock: $(VENV)/.ready
 	$(LOCK) pyproject.toml -o requirements/runtime.lock
 	$(LOCK) pyproject.toml --group dev -c requirements/runtime.lock -o requirements/dev.lock
-	for name in ansible libcloud libraries ray skypilot suites; do \
+	for name in ansible libcloud libraries ray skypilot storage_libraries suites; do \
 	  $(LOCK) requirements/clients/$$name.in -o requirements/clients/$$name.lock || exit; done
 	for name in node node-suites; do \
 	  npm install --package-lock-only --ignore-scripts --prefix requirements/clients/$$name || exit; done

@@ -150,7 +150,7 @@ OUTPUT_ONLY = {
     ("name", "value"),
     [
         ("x-goog-acl", "public-read"),
-        ("x-goog-copy-source", f"{BUCKET}/o"),
+        ("x-goog-metadata-directive", "REPLACE"),
         ("x-goog-object-lock-mode", "GOVERNANCE"),
         ("x-goog-content-length-range", "0,1"),
     ],

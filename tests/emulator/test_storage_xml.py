@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import hashlib
 import random
 import re
 from pathlib import Path
@@ -138,6 +139,50 @@ class Parts:
         )
         text = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>"
         return self.send("POST", data=text)
+
+
+def test_objects_are_copied(stocked: Any) -> None:
+    """With the source's metadata, or the request's, if the source is as the request says."""
+
+    def copied(target: str, **headers: str) -> Any:
+        named = {f"x-goog-{name.replace('_', '-')}": value for name, value in headers.items()}
+        return stocked.request("PUT", f"/{BUCKET}/{target}", headers=named)
+
+    def resource(name: str) -> Any:
+        return stocked.request("GET", f"/storage/v1/b/{BUCKET}/o/{name}").json()
+
+    stocked.request("PUT", "/xml-other", headers=HOST)
+    sent = {"Content-Type": "text/x-a", "Cache-Control": "no-store", "x-goog-meta-k": "v"}
+    name = "a%2Fb%20c+d"
+    assert stocked.request("PUT", f"/xml-other/{name}", data=b"abc", headers=sent).ok
+    source = stocked.request("GET", f"/storage/v1/b/xml-other/o/{name}").json()
+
+    answer = copied("same", copy_source=f"/xml-other/{name}")
+    assert texts(answer, "ETag") == [f'"{hashlib.md5(b"abc").hexdigest()}"']
+    assert texts(answer, "LastModified") == [resource("same")["updated"]]
+    assert stocked.request("GET", f"/{BUCKET}/same").content == b"abc"
+    same = resource("same")
+    assert [same[key] for key in ("contentType", "cacheControl", "metadata", "crc32c")] == [
+        *("text/x-a", "no-store", {"k": "v"}, source["crc32c"])
+    ]
+
+    copied("new", copy_source=f"xml-other/{name}", metadata_directive="REPLACE", meta_other="w")
+    new = resource("new")
+    assert (new["contentType"], new["metadata"]) == ("application/octet-stream", {"other": "w"})
+    assert "cacheControl" not in new
+
+    right = {"copy_source": f"xml-other/{name}", "copy_source_generation": source["generation"]}
+    assert copied("right", **right, copy_source_if_metageneration_match="1").ok
+    wrong = {"copy_source": f"xml-other/{name}", "copy_source_if_generation_match": "1"}
+    assert code(copied("wrong", **wrong)) == (412, "PreconditionFailed")
+    assert code(copied("right", **right, if_generation_match="0"))[0] == 412
+    assert code(copied("lost", copy_source="xml-other/none")) == (404, "NoSuchKey")
+    assert code(copied("lost", copy_source="xml-none/o")) == (404, "NoSuchBucket")
+    assert code(copied("lost", copy_source="xml-other")) == (400, "InvalidArgument")
+    assert code(copied("lost", **right, metadata_directive="KEEP")) == (400, "InvalidArgument")
+    answer = copied("lost", **right, copy_source_if_match='"abc"')
+    assert (answer.status_code, "x-goog-copy-source-if-match" in answer.text) == (501, True)
+    assert resource("lost")["error"]["code"] == 404
 
 
 def test_parts_are_listed_replaced_and_joined_in_order(stocked: Any) -> None:

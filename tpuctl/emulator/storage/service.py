@@ -78,7 +78,7 @@ class StorageService(Service):
         notifications = Notifications(registry.store, buckets)
         keys = HmacKeys(registry.store, buckets)
         xml_buckets = XmlBuckets(buckets, lists)
-        self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, self._track)
+        self._xml = Xml(self._objects, self._uploads, xml_buckets, self._parts, copies, self._track)
         objects = self._objects
         # By verb and path pattern; * matches one segment.
         self._table: dict[tuple[str, str], tuple[str, Handler]] = {

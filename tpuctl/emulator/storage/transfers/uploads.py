@@ -98,7 +98,7 @@ class Uploads:
 
     def resource_of(self, request: Request) -> dict[str, Any]:
         """The object metadata in a request's headers."""
-        return _with_headers(_with_encoding({}, request), request)
+        return resource_of_headers(_with_encoding({}, request), request)
 
     def encryption_of(self, request: Request, bucket: str) -> dict[str, Any]:
         kms_key = request.param("kmsKeyName")
@@ -300,10 +300,7 @@ class Uploads:
         if total is not None and received > total:
             raise invalid("Invalid request.  More bytes were sent than the upload has.")
         if total is None or received < total:
-            headers = {"X-GUploader-UploadID": session.id}
-            if received:
-                headers["Range"] = f"bytes=0-{received - 1}"
-            return web.Response(status=308, headers=headers)
+            return _incomplete(request, session, received)
         claims = claimed_checksums(request.raw.headers.get("X-Goog-Hash", ""))
         return await self._finish(session, claims, request.base_url)
 
@@ -413,6 +410,19 @@ def _check_sha256(draft: Path, claimed: str) -> None:
         raise invalid(text)
 
 
+def _incomplete(request: Request, session: Session, received: int) -> web.Response:
+    """The answer to a part of an upload that is not the last."""
+    headers = {"X-GUploader-UploadID": session.id}
+    if received:
+        headers["Range"] = f"bytes=0-{received - 1}"
+    if request.raw.headers.get("X-GUploader-No-308") == "yes":
+        # Of Go's clients, for which 308 is a redirect: google-api-go-client,
+        # internal/gensupport/resumable.go.
+        headers["X-Http-Status-Code-Override"] = "308"
+        return web.Response(headers=headers)
+    return web.Response(status=308, headers=headers)
+
+
 async def _drain(request: Request) -> None:
     async for _ in request.chunks():
         pass
@@ -454,7 +464,8 @@ def _set_content_type(resource: dict[str, Any], content_type: str) -> None:
         resource["contentType"] = content_type
 
 
-def _with_headers(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+def resource_of_headers(resource: dict[str, Any], request: Request) -> dict[str, Any]:
+    """An object's resource, with what the headers of a request say of it."""
     declared = request.raw.headers.get("Content-Type", "")
     if declared and "contentType" not in resource:
         resource["contentType"] = declared

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.state.errors import ApiError, unimplemented
+from tpuctl.emulator.storage.objects.copies import Copies
 from tpuctl.emulator.storage.objects.object_row import StoredObject
 from tpuctl.emulator.storage.objects.objects import Objects, object_body
 from tpuctl.emulator.storage.objects.unsupported import check_headers
@@ -28,6 +29,7 @@ from tpuctl.emulator.storage.xml_api.form_uploads import (
 )
 from tpuctl.emulator.storage.xml_api.signed_urls import signer_of
 from tpuctl.emulator.storage.xml_api.xml_buckets import XmlBuckets
+from tpuctl.emulator.storage.xml_api.xml_copies import CopySource, copy
 from tpuctl.emulator.storage.xml_api.xml_documents import XmlError, error_text
 from tpuctl.emulator.storage.xml_api.xml_uploads import MultipartUploads
 from tpuctl.emulator.wire.http_request import Request
@@ -129,6 +131,7 @@ class Xml:
         uploads: Uploads,
         buckets: XmlBuckets,
         parts: MultipartUploads,
+        copies: Copies,
         track: TrackCall,
     ) -> None:
         """`track` is entered for every call, with its method, caller and names."""
@@ -137,6 +140,7 @@ class Xml:
         self._uploads = uploads
         self._buckets = buckets
         self._parts = parts
+        self._copies = copies
 
     async def handle(self, request: Request, bucket: str, rest: str) -> web.StreamResponse:
         """`rest` is the object's percent-encoded name; without a bucket, buckets are listed."""
@@ -150,12 +154,17 @@ class Xml:
         }
         method = _method_of(request, bucket, name)
         request.keeps_encoding = True  # it says what the object is, also where the upload ends
-        owner = bucket
+        owner, of = bucket, name
         if method in ("buckets.insert", "buckets.list"):  # these are the project's
             owner = request.raw.headers.get("x-goog-project-id", "")
         try:
+            source = CopySource.of(request) if method == "objects.insert" else None
+            if source is not None:  # what it writes is checked when it does
+                method, owner, of = "objects.copy", source.bucket, source.name
             user_project = request.param("userProject")
-            async with self._track(method, request.caller, owner, name, user_project, **kind):
+            async with self._track(method, request.caller, owner, of, user_project, **kind):
+                if source is not None:
+                    return copy(request, source, bucket, name, self._copies, self._objects)
                 return await self._answer(request, method, bucket, name)
         except NotModified:
             return web.Response(status=304)
