@@ -188,12 +188,12 @@ def test_clients_may_ask_for_another_status_than_308(bucket_cloud: Any) -> None:
     """As Go's clients do, with the header by which they recognize it
     (google-api-go-client, internal/gensupport/resumable.go)."""
     address, least = begin(bucket_cloud), 256 * 1024
-    asked = {"X-GUploader-No-308": "yes"}
-    first = put(bucket_cloud, address, b"a" * least, f"bytes 0-{least - 1}/*", **asked)
+    wish = {"X-GUploader-No-308": "yes"}
+    first = put(bucket_cloud, address, b"a" * least, f"bytes 0-{least - 1}/*", **wish)
     override = first.headers["X-Http-Status-Code-Override"]
     assert (first.status_code, override, first.content) == (200, "308", b"")
     assert first.headers["Range"] == f"bytes=0-{least - 1}"
-    last = put(bucket_cloud, address, b"b", f"bytes {least}-{least}/{least + 1}", **asked)
+    last = put(bucket_cloud, address, b"b", f"bytes {least}-{least}/{least + 1}", **wish)
     assert (last.status_code, last.json()["size"]) == (200, str(least + 1))
     assert "X-Http-Status-Code-Override" not in last.headers
 

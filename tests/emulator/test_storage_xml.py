@@ -145,16 +145,16 @@ def test_objects_are_copied(stocked: Any) -> None:
     """With the source's metadata, or the request's, if the source is as the request says."""
 
     def copied(target: str, **headers: str) -> Any:
-        named = {f"x-goog-{name.replace('_', '-')}": value for name, value in headers.items()}
-        return stocked.request("PUT", f"/{BUCKET}/{target}", headers=named)
+        prefixed = {f"x-goog-{name.replace('_', '-')}": value for name, value in headers.items()}
+        return stocked.request("PUT", f"/{BUCKET}/{target}", headers=prefixed)
 
     def resource(name: str) -> Any:
         return stocked.request("GET", f"/storage/v1/b/{BUCKET}/o/{name}").json()
 
     stocked.request("PUT", "/xml-other", headers=HOST)
-    sent = {"Content-Type": "text/x-a", "Cache-Control": "no-store", "x-goog-meta-k": "v"}
+    source_headers = {"Content-Type": "text/x-a", "Cache-Control": "no-store", "x-goog-meta-k": "v"}
     name = "a%2Fb%20c+d"
-    assert stocked.request("PUT", f"/xml-other/{name}", data=b"abc", headers=sent).ok
+    assert stocked.request("PUT", f"/xml-other/{name}", data=b"abc", headers=source_headers).ok
     source = stocked.request("GET", f"/storage/v1/b/xml-other/o/{name}").json()
 
     answer = copied("same", copy_source=f"/xml-other/{name}")
