@@ -69,6 +69,9 @@ SHIPPED = (
     "trace_collector.py",
     "storage.py",
     "unpack.py",
+    "bell.py",
+    "notices.py",
+    "outbox.py",
 )
 START_SIGNAL = "start"  # a file that workers wait for; only its existence counts
 TAR_END = bytes(1024)  # of a tar archive

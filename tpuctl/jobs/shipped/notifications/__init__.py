@@ -1,0 +1,1 @@
+"""Notifications of what happens to jobs and machines, sent to a webhook."""
