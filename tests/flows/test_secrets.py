@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 from collections.abc import AsyncIterator, Callable
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.support.callers import Member, grant
 from tests.support.projects import Bench, Project
+from tests.support.secret_manager import ACCESSOR, Secrets
 from tests.support.stack_jobs import displayed_log, write_script
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, NotFound
@@ -19,7 +19,6 @@ from tpuctl.model.events import Event
 from tpuctl.model.jobs.job import WorkerRecord
 
 MakeStack = Callable[..., Tpuctl]
-ACCESSOR = "roles/secretmanager.secretAccessor"
 HERE, THERE = "hush-from-the-laptop", "hush-from-secret-manager"
 # Prints hashes of the secrets and the modes of their files, then kills its supervisor.
 REPORT_SECRETS = """
@@ -35,35 +34,6 @@ with open(f"/proc/{os.getppid()}/stat") as stat:  # kill the supervisor: another
 """
 
 
-class Secrets:
-    """Secret Manager with an administrator's permissions."""
-
-    def __init__(self, cloud: LocalCloud, project: str) -> None:
-        self.owner = Member.owner(cloud)
-        self.project = project
-
-    def enable(self) -> None:
-        path = f"/v1/projects/{self.project}/services/secretmanager.googleapis.com:enable"
-        self.owner.send_ok("POST", path)
-
-    def create(self, name: str, value: bytes = THERE.encode()) -> str:
-        """Create a secret; return its full name."""
-        full_name = f"projects/{self.project}/secrets/{name}"
-        path = f"/v1/projects/{self.project}/secrets?secretId={name}"
-        if not self.owner.send("GET", f"/v1/{full_name}").ok:
-            self.owner.send_ok("POST", path, json={"replication": {"automatic": {}}})
-        data = base64.b64encode(value).decode()
-        self.owner.send_ok("POST", f"/v1/{full_name}:addVersion", json={"payload": {"data": data}})
-        return full_name
-
-    def readers(self, name: str) -> list[str]:
-        path = f"/v1/projects/{self.project}/secrets/{name}:getIamPolicy"
-        bindings = self.owner.send_ok("GET", path).get("bindings", ())
-        return [
-            member for each in bindings if each["role"] == ACCESSOR for member in each["members"]
-        ]
-
-
 @pytest.fixture
 async def stack(
     make_stack: MakeStack, local_cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch
@@ -71,7 +41,7 @@ async def stack(
     """A stack whose jobs have a secret of each kind."""
     secrets = Secrets(local_cloud, "local-project")
     await asyncio.to_thread(secrets.enable)
-    await asyncio.to_thread(secrets.create, "there")
+    await asyncio.to_thread(secrets.create, "there", THERE.encode())
     monkeypatch.setenv("LAPTOP", HERE)
     secret_stack = make_stack(extra="job: {secrets: {HERE: 'env:LAPTOP', THERE: 'secret:there'}}\n")
     await secret_stack.up()

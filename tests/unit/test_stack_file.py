@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.stacks import bert_stack
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import InvalidStack
@@ -486,3 +487,42 @@ def test_texts_may_have_several_lines(tmp_path: Path) -> None:
     texts = "job: {setup: 'a\n\n  b', env: {A: \"a\\tb\\n\"}}\n"
     stack = load_stack(write(tmp_path, MINIMAL + texts))
     assert (stack.file.job.setup, stack.file.job.env["A"]) == ("a\nb", "a\tb\n")
+
+
+@pytest.mark.parametrize(
+    "notify",
+    [
+        "{url: https://hooks.slack.com/services/hush}",
+        "{url: env}",
+        "{url: [hush]}",
+        "https://hooks.slack.com/services/hush",
+        "[hush]",
+    ],
+)
+def test_webhook_url_in_stack_file_is_rejected_and_not_echoed(tmp_path: Path, notify: str) -> None:
+    with pytest.raises(InvalidStack) as caught:
+        bert_stack(tmp_path, f"tpu: v5litepod-1\nnotify: {notify}")
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.summary == "Invalid webhook"
+    assert diagnostic.where.endswith("tpuctl.yaml:4")
+    assert "gcloud secrets create webhook --data-file=-" in diagnostic.hint
+    assert "hush" not in repr(diagnostic)
+
+
+def test_notify_section(tmp_path: Path) -> None:
+    stack = bert_stack(tmp_path, "tpu: v5litepod-1\nnotify: {url: secret:hook@3, on: [failed]}")
+    assert stack.secret_names == ("projects/my-project/secrets/hook",)
+    assert stack.webhook is not None
+    assert stack.webhook.reference == "projects/my-project/secrets/hook/versions/3"
+    short = bert_stack(tmp_path, "tpu: v5litepod-1\nnotify: secret:hook")
+    assert short.file.notify is not None
+    assert (short.file.notify.url, len(short.file.notify.on)) == ("secret:hook", 7)
+    with pytest.raises(InvalidStack) as caught:
+        bert_stack(tmp_path, "tpu: v5litepod-1\nnotify: {url: secret:hook, on: [fail, done]}")
+    assert [(problem.detail, problem.hint) for problem in caught.value.diagnostics] == [
+        ("notify.on.0 cannot be 'fail'", "Did you mean failed?"),
+        (
+            "notify.on.1 cannot be 'done'",
+            "Use 'granted', 'preempted', 'recovered', 'hung', 'ended', 'limit' or 'failed'.",
+        ),
+    ]

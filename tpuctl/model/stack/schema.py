@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import date, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -20,7 +20,7 @@ from pydantic import (
 from tpuctl.catalog.type_names import type_named
 from tpuctl.model.jobs.attempt import Retries
 from tpuctl.model.jobs.hang import JobLimits
-from tpuctl.model.stack.secret_sources import FORMS, SOURCE
+from tpuctl.model.stack.secret_sources import FORMS, SECRET, SOURCE
 from tpuctl.model.text.duration import DURATION
 from tpuctl.model.text.names import BUCKET_NAME, STACK_NAME, USER_NAME, bucket_name_problem
 
@@ -30,6 +30,7 @@ ProjectId = Annotated[
 ]
 Port = Annotated[str, StringConstraints(pattern=r"^(http|https|(tcp|udp):\d{1,5})$")]
 SecretSource = Annotated[str, StringConstraints(pattern=SOURCE)]
+SecretVersion = Annotated[str, StringConstraints(pattern=SECRET)]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
@@ -104,6 +105,10 @@ def _short_for(key: str) -> Callable[[Any], Any]:
 
 def _or_text(schema: dict[str, Any]) -> None:
     schema["anyOf"] = [{"$ref": schema.pop("$ref")}, {"type": "string"}]
+
+
+def _or_string(schema: dict[str, Any]) -> None:
+    schema["anyOf"].append({"type": "string"})
 
 
 def _with_spot(value: Any, tpu: Any) -> Any:
@@ -422,6 +427,33 @@ class JobSection(Section):
     limits: JobLimitsSection = JobLimitsSection()
 
 
+NotifyEvent = Literal["granted", "preempted", "recovered", "hung", "ended", "limit", "failed"]
+
+
+class NotifySection(Section):
+    url: SecretVersion = Field(
+        description="Secret with the webhook's URL: secret:NAME, secret:NAME@VERSION, or "
+        "projects/P/secrets/NAME. `tpuctl notify test` sends a test message."
+    )
+    on: tuple[NotifyEvent, ...] = Field(
+        get_args(NotifyEvent),
+        description="Events to report. granted: machines are up. preempted, recovered: of a job, "
+        "which runs again. hung: it makes no progress. ended: it succeeded. failed: an attempt "
+        "failed. limit: machines are deleted at a limit.",
+    )
+    format: Literal["auto", "slack", "discord", "google-chat", "ntfy", "json"] = Field(
+        "auto", description="Format of messages; auto: by the URL's host, else json."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_of_on(cls, value: Any) -> Any:
+        """The key `on` is a boolean in YAML 1.1."""
+        if not isinstance(value, dict):
+            return value
+        return {"on" if key is True else key: item for key, item in value.items()}
+
+
 class StackFile(Section):
     """The contents of `tpuctl.yaml`."""
 
@@ -448,6 +480,12 @@ class StackFile(Section):
     access: AccessSection = AccessSection()
     limits: LimitsSection = LimitsSection()
     job: JobSection = JobSection()
+    notify: Annotated[NotifySection | None, BeforeValidator(_short_for("url"))] = Field(
+        None,
+        description="Webhook that machines call, also when your computer is off: its secret, or "
+        "settings.",
+        json_schema_extra=_or_string,
+    )
 
     @model_validator(mode="before")
     @classmethod

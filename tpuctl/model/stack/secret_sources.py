@@ -17,10 +17,9 @@ from tpuctl.errors import NotFound, Usage
 _ID, _VERSION = r"[A-Za-z0-9_-]{1,255}", r"[A-Za-z0-9_-]{1,63}"
 _PROJECT = r"(?:[a-z0-9.-]+:)?[a-z0-9][-a-z0-9]*"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-SOURCE = (
-    rf"^(env(:{_VARIABLE})?|secret:{_ID}(@{_VERSION})?"
-    rf"|projects/{_PROJECT}/secrets/{_ID}(/versions/{_VERSION})?)$"
-)
+_SECRET = rf"secret:{_ID}(@{_VERSION})?|projects/{_PROJECT}/secrets/{_ID}(/versions/{_VERSION})?"
+SECRET = rf"^({_SECRET})$"  # in Secret Manager
+SOURCE = rf"^(env(:{_VARIABLE})?|{_SECRET})$"
 FORMS = (
     "env: your environment variable of that name. env:OTHER: another variable. secret:NAME or "
     "secret:NAME@VERSION: Secret Manager."

@@ -281,7 +281,14 @@ class Stack:
     @property
     def secret_names(self) -> tuple[str, ...]:
         """Distinct secrets in Secret Manager, as projects/P/secrets/NAME."""
-        return tuple(sorted({source.secret for source in self.secrets.values() if source.secret}))
+        sources = [*self.secrets.values(), *([self.webhook] if self.webhook is not None else [])]
+        return tuple(sorted({source.secret for source in sources if source.secret}))
+
+    @property
+    def webhook(self) -> Source | None:
+        """The secret with the URL that notifications are sent to, if any."""
+        notify = self.file.notify
+        return None if notify is None else source_of("", notify.url, self.project)
 
     @property
     def has_only_project_secrets(self) -> bool:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from tpuctl.errors import Diagnostic, InvalidStack
 from tpuctl.files import read_file
-from tpuctl.model.stack.schema import StackFile
+from tpuctl.model.stack.schema import NotifyEvent, StackFile
 from tpuctl.model.stack.secret_sources import FORMS
 from tpuctl.model.text.names import CONTROL_CHARACTERS
 from tpuctl.spelling import nearest
@@ -171,10 +171,8 @@ class StackText:
 
     def _explain_value(self, dotted: str, kind: str, item: dict[str, Any]) -> Diagnostic:
         where = self.where(dotted)
-        if dotted.startswith("job.secrets"):  # the value may be a secret: never show it
-            detail = f"{dotted} must be a source, not the secret value"
-            hint = f"For example\n    secrets: {{HF_TOKEN: env}}\n{FORMS}"
-            return Diagnostic("Invalid secret source", detail, hint, where)
+        if dotted.startswith("job.secrets") or dotted in ("notify", "notify.url"):
+            return _explain_secret(dotted, where)
         if dotted == "access.ssh_key" and kind == "value_error":  # the value is a key
             hint = "Write it to a file that only you can read, and name the file; or use auto."
             detail = f"{dotted} holds a key, not the path of its file"
@@ -194,7 +192,7 @@ class StackText:
                 detail = f"{union} cannot be {_brief(item['input'])}"
                 return Diagnostic("Invalid value", detail, hint, where)
         if kind == "literal_error":
-            hint = f"Use {item['ctx']['expected']}."
+            hint = _literal_hint(dotted, item)
             detail = f"{dotted} cannot be {_brief(item['input'])}"
             return Diagnostic("Invalid value", detail, hint, where)
         if kind == "greater_than_equal":
@@ -214,6 +212,29 @@ class StackText:
             elif item["input"] is None:
                 hint = EXAMPLES.get(dotted, "Set a value, or remove the key.")
         return Diagnostic("Invalid value", detail, hint, where)
+
+
+def _explain_secret(dotted: str, where: str) -> Diagnostic:
+    """Explain an invalid source, which may be the secret itself: it is never shown."""
+    if dotted.startswith("notify"):
+        return Diagnostic(
+            "Invalid webhook",
+            "notify.url must name a secret in Secret Manager, not be the URL itself: whoever has "
+            "the URL can post to it",
+            "Store the URL; it is read from standard input:\n"
+            "    gcloud secrets create webhook --data-file=-\n"
+            "Then refer to it:\n    notify: {url: secret:webhook}",
+            where,
+        )
+    detail = f"{dotted} must be a source, not the secret value"
+    hint = f"For example\n    secrets: {{HF_TOKEN: env}}\n{FORMS}"
+    return Diagnostic("Invalid secret source", detail, hint, where)
+
+
+def _literal_hint(dotted: str, item: dict[str, Any]) -> str:
+    is_event = dotted.startswith("notify.on.")
+    like = nearest(str(item["input"]), get_args(NotifyEvent), 1) if is_event else []
+    return f"Did you mean {like[0]}?" if like else f"Use {item['ctx']['expected']}."
 
 
 def read_stack_text(path: Path) -> StackText:

@@ -20,6 +20,7 @@ BUNDLES = "tpuctl/bundles"
 CACHE = "tpuctl/cache"  # environments and compiled programs
 TOOLS = f"{CACHE}/tools"  # Pythons and uv, which jobs bring
 NOTEBOOKS = "tpuctl/notebooks"
+NOTIFICATIONS = "tpuctl/notifications"
 RECORDS = "tpuctl/stacks"
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
 WATCHDOG_ROLE = "tpuctl.watchdog"
@@ -110,6 +111,11 @@ class Names:
     def record(self) -> str:
         """The object with state that labels cannot hold."""
         return record_name(self.stack)
+
+    @property
+    def notifications(self) -> str:
+        """The prefix of events for the stack's webhook."""
+        return f"{NOTIFICATIONS}/{self.stack}"
 
     @property
     def watchdog_role(self) -> str:
