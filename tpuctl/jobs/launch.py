@@ -114,6 +114,7 @@ class Launch:
     secrets: Secrets = field(default_factory=Secrets)
     # For which machines ask Secret Manager again, while access that was granted is not in effect.
     secret_seconds: float = 0.0
+    notify: Mapping[str, Any] | None = None  # as `notification_settings`
     compiled: str | None = None  # the folder of compiled programs below CACHE; None: no cache
     addresses: tuple[str, ...] = ()  # of workers that wait for each other; empty: they do not
     at: datetime = field(default_factory=lambda: datetime.now(UTC))  # by Google's clock
@@ -325,9 +326,17 @@ def _spec(
         "cache": cache_spec(launch.compiled) if bundle_name else None,
         "tools": TOOLS if record.bucket else None,
         "notebooks": notebooks_prefix(record.stack) if record.kind == "notebook" else None,
+        "notify": _notify(record, launch),
         "slice_workers": record.numbering.workers_per_slice if record.slices > 1 else None,
         "start_barrier": _start_barrier(record, launch) if len(record.workers) > 1 else None,
     }
+
+
+def _notify(record: JobRecord, launch: Launch) -> dict[str, Any] | None:
+    if launch.notify is None:
+        return None
+    placement = record.placement
+    return {**launch.notify, "down_count": placement.down_count if placement is not None else 0}
 
 
 def _start_barrier(record: JobRecord, launch: Launch) -> dict[str, Any]:

@@ -103,6 +103,7 @@ async def start_attempt(
         first_access=machines.first_access,
         secrets=submission.secrets,
         secret_seconds=machines.secret_seconds,
+        notify=submission.notify,
         compiled=machines.compiled,
         addresses=machines.addresses if is_one_cluster else (),
         at=store.clock.now(),

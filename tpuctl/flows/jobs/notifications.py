@@ -5,20 +5,29 @@ Machines do the same with their own account: `jobs/shipped/notifications`. Whoev
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from tpuctl.cloud.errors import is_foreign
 from tpuctl.cloud.threads import in_thread
-from tpuctl.errors import TpuctlError
+from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Usage
 from tpuctl.flows.context import Context
+from tpuctl.flows.jobs.submission import user_at_host
 from tpuctl.jobs.shipped.notifications import notices, outbox
 from tpuctl.jobs.shipped.notifications.outbox import STATE, Delivery, Entry
+from tpuctl.model.events import WarningIssued
 from tpuctl.model.jobs.failures import Failure
 from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.plan import Action
+from tpuctl.model.stack.secret_sources import secret_not_found
 from tpuctl.model.stack.stack import Stack
+from tpuctl.resources.access.secret_grants import SecretGrants
+
+MAX_SECONDS = 15.0  # for sending; what is left is sent later
 
 
 class ClientStore:
@@ -69,7 +78,7 @@ class ClientStore:
         self.bucket.delete_blobs([name], on_error=lambda _: None)
 
 
-def end_event(record: JobRecord, failure: Failure, at: datetime, stack: Stack) -> dict[str, Any]:
+def end_event(record: JobRecord, failure: Failure, at: datetime) -> dict[str, Any]:
     """What the machines of a failed attempt would have rung, had they known why it ended."""
     where = f"--stack {record.stack} --project {record.project}"
     return {
@@ -91,7 +100,7 @@ async def ring_end(context: Context, record: JobRecord, failure: Failure) -> Non
     notify = context.stack.file.notify
     if notify is None or failure.kind == "ended":  # as the user wanted, or the watchdog rang
         return
-    event = end_event(record, failure, context.cloud.server_clock.now(), context.stack)
+    event = end_event(record, failure, context.cloud.server_clock.now())
     if event["event"] in notify.on:
         await _without_errors(context, [event])
 
@@ -103,22 +112,26 @@ async def send_unsent(context: Context) -> None:
 
 
 async def _without_errors(context: Context, events: list[dict[str, Any]]) -> None:
-    """No job fails because of its notifications; without access to the webhook's URL, machines
-    send them later."""
+    """No job fails because of its notifications, nor waits long for a receiver. Without access to
+    the webhook's URL, machines send them later."""
     try:
-        store = ClientStore(
-            context.cloud.client("storage"), context.stack.bucket, context.cloud.server_clock.now
-        )
-        prefix = context.stack.names.notifications
-        for event in events:
-            await in_thread(outbox.put, store, prefix, event)
-        url = await read_url(context)
-        await in_thread(_deliver, store, prefix, url, context.stack)
-    except TpuctlError:
+        async with asyncio.timeout(MAX_SECONDS):
+            await _put_and_send(context, events)
+    except (TpuctlError, TimeoutError):
         return
     except Exception as error:
         if not is_foreign(error):
             raise
+
+
+async def _put_and_send(context: Context, events: list[dict[str, Any]]) -> None:
+    cloud, prefix = context.cloud, context.stack.names.notifications
+    store = ClientStore(cloud.client("storage"), context.stack.bucket, cloud.server_clock.now)
+    for event in events:
+        await in_thread(outbox.put, store, prefix, event)
+    _, entries = await in_thread(store.entries, f"{prefix}/")
+    if outbox.unsent(prefix, entries):
+        await in_thread(_deliver, store, prefix, await read_url(context), context.stack)
 
 
 def _deliver(store: ClientStore, prefix: str, url: str, stack: Stack) -> Delivery:
@@ -137,3 +150,72 @@ async def read_url(context: Context) -> str:
         {"name": source.reference},
     )
     return str(answer.payload.data.decode("utf-8", "replace")).strip()
+
+
+# `notify test` ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WebhookTest:
+    """A test message that was delivered."""
+
+    format: str
+    status: int
+    machines_have_access: bool | None  # to the URL's secret; None if that cannot be asked
+
+
+async def send_test(context: Context) -> WebhookTest:
+    """Send a test message to the webhook. Raises RemoteFailed if it was not delivered."""
+    stack = context.stack
+    notify, source = stack.file.notify, stack.webhook
+    if notify is None or source is None:
+        raise Usage(
+            "No webhook",
+            "the stack file has no section notify",
+            hint="Store the webhook's URL, which is read from standard input, and name it there:\n"
+            f"    gcloud secrets create webhook --project={stack.project} --data-file=-\n"
+            "    notify: secret:webhook",
+            where="notify",
+        )
+    try:
+        url = await read_url(context)
+    except NotFound:
+        raise secret_not_found(source.secret, source.version) from None
+    event = {
+        "id": "test",
+        "event": "test",
+        "at": context.cloud.server_clock.now().isoformat(),
+        "stack": stack.name,
+        "project": stack.project,
+        "zone": stack.zone,
+        "detail": f"sent by {user_at_host()}",
+    }
+    answer = await in_thread(notices.send, event, url, notify.format)
+    if not answer.is_delivered:
+        raise RemoteFailed(
+            "Notification not delivered",
+            f"{source.secret}: {answer.describe()}",
+            hint="Check the webhook at its receiver, or store another URL:\n"
+            f"    gcloud secrets versions add {source.secret.rpartition('/')[2]} "
+            f"--project={source.secret.split('/')[1]} --data-file=-",
+        )
+    has_access = await _machines_have_access(context, source.secret)
+    if has_access is False:
+        context.emit(WarningIssued(_no_access(stack, source.secret)))
+    return WebhookTest(notices.format_of(url, notify.format), answer.status, has_access)
+
+
+async def _machines_have_access(context: Context, secret: str) -> bool | None:
+    grants = SecretGrants(context.stack, context.cloud, secret)
+    try:
+        return grants.diff(await grants.observe()).action is Action.NOTHING
+    except TpuctlError:
+        return None
+
+
+def _no_access(stack: Stack, secret: str) -> Diagnostic:
+    return Diagnostic(
+        "Machines cannot read the webhook's URL",
+        f"{stack.service_account} has no access to {secret}",
+        hint="Grant it, and update the machines:\n    tpuctl up",
+    )

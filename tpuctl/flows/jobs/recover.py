@@ -29,6 +29,7 @@ from tpuctl.flows.jobs.follow import AttemptResult, follow_attempt, report_resul
 from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
 from tpuctl.flows.jobs.jobs import mark_stopped
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
+from tpuctl.flows.jobs.notifications import ring_end, send_unsent
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of, user_at_host
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.machines.workers import connections, ordered_nodes
@@ -100,6 +101,7 @@ class _Recovery:
         while True:
             result = await self._follow(record, offsets)
             if result.status.state == "succeeded":
+                await send_unsent(self.context)
                 return report_result(result, self.context.emit)
             try:
                 following = await self._next_attempt(result)
@@ -249,6 +251,7 @@ class _Recovery:
         if failure.kind == "ended":
             return _final_result(result, failure)
         if left[failure.kind] == 0:
+            await ring_end(context, record, failure)
             return _exhausted_result(result, failure)
         if not has_file:
             raise RecoveryAborted("the stack was named without a stack file, which has its TPU")
@@ -267,6 +270,7 @@ class _Recovery:
         )
         decided = await record_verdict(context.store, record, verdict)
         assert decided is not None
+        await ring_end(context, record, failure)
         return decided
 
     async def _start_next(

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
@@ -18,6 +19,7 @@ from tpuctl.jobs.bundle import Bundle
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.requirements.installation import named_files, read_installation
 from tpuctl.jobs.requirements.python_choice import PythonChoice
+from tpuctl.model.cost.notification_settings import notification_settings
 from tpuctl.model.jobs.attempt import Placement, Retries
 from tpuctl.model.jobs.hang import JobLimits
 from tpuctl.model.jobs.installation import Installation
@@ -93,6 +95,7 @@ class Submission:
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
     limits: JobLimits = field(default_factory=JobLimits)
+    notify: Mapping[str, Any] | None = None  # as in Launch; known once machines are up
     submitted_by: str = ""
 
     @classmethod
@@ -295,7 +298,7 @@ async def bind_to_nodes(
         first_access=access,
         secret_seconds=propagation_seconds(contents),
     )
-    return replace(submission, machines=machines)
+    return replace(submission, machines=machines, notify=notification_settings(stack))
 
 
 def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:

@@ -289,7 +289,8 @@ async def prepare_workers(
             variables = shell_variables(stack, node, cloud=cloud.endpoint.name)
             await write_shell_environment(transports[0], variables)
     with step(emit, WATCHDOGS, "check", WATCHDOG_REASON) as check:
-        has_watchdog = stack.has_limits or (stack.is_node and stack.has_recovery)
+        has_bell = stack.file.notify is not None
+        has_watchdog = stack.has_limits or has_bell or (stack.is_node and stack.has_recovery)
         await prepare_machines(transports, stack.bucket, check.report, has_watchdog=has_watchdog)
 
 

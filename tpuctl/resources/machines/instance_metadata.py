@@ -8,6 +8,7 @@ from typing import Any
 
 from tpuctl.assets import program
 from tpuctl.model.cost.cost import affordable_seconds
+from tpuctl.model.cost.notification_settings import notification_settings
 from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
@@ -19,6 +20,12 @@ SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TPU = "https://tpu.googleapis.com"
 COMPUTE = "https://compute.googleapis.com/compute/v1"
 STARTUP, USERS_STARTUP, ORDERS = "startup-script", "tpuctl-startup-script", "tpuctl-watchdog"
+BELL = "tpuctl-bell"
+# What the watchdog sends notifications with: machines have nothing else before `up` connects.
+BELL_PROGRAMS = (
+    *("bell.py", "notices.py", "outbox.py", "secret_fetch.py"),
+    *("storage.py", "folder.py", "clock.py", "forked.py"),
+)
 
 
 def prerequisites(stack: Stack) -> set[str]:
@@ -52,9 +59,12 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
 
     Empty settings, which stop a running watchdog, if there is nothing to do.
     """
-    is_needed = stack.has_limits or (on_controller and stack.has_recovery)
+    has_bell = stack.file.notify is not None
+    is_needed = stack.has_limits or has_bell or (on_controller and stack.has_recovery)
     orders = _orders(stack, on_controller=on_controller) if is_needed else {}
     metadata = {ORDERS: json.dumps(orders, sort_keys=True)}
+    if has_bell:
+        metadata[BELL] = json.dumps({name: program(name) for name in BELL_PROGRAMS})
     return {**metadata, STARTUP: program("watchdog.py")} if startup and orders else metadata
 
 
@@ -102,7 +112,22 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
         "delete": remove,
         # TensorFlow's runtime for slices always holds the chips of its worker.
         "count_chip_use": "-pod" not in stack.runtime.version,
+        **_notify(stack, is_instance=is_instance, on_controller=on_controller),
     }
+
+
+def _notify(stack: Stack, *, is_instance: bool, on_controller: bool) -> dict[str, Any]:
+    settings = notification_settings(stack)
+    if settings is None:
+        return {}
+    more = {
+        "bucket": stack.bucket,
+        "type": stack.counted_type,
+        # All machines send what is unsent; one reports the creation and limits of the TPU.
+        "is_reporter": on_controller == stack.is_node,
+        "instance": stack.nodes[0] if is_instance else "",
+    }
+    return {"notify": {**settings, **more}}
 
 
 def _location(stack: Stack) -> str:

@@ -125,10 +125,10 @@ def ring(settings: dict[str, Any], bucket: Bucket, event: dict[str, Any]) -> boo
 # Jobs ---------------------------------------------------------------------------------------
 
 
-def event_of(record: dict[str, Any], spec: dict[str, Any], published: bool) -> dict[str, Any]:
+def event_of(record: dict[str, Any], spec: dict[str, Any], is_first_end: bool) -> dict[str, Any]:
     """The event that a worker's record stands for; empty if there is none.
 
-    `published`: whether this worker was the first to end.
+    `is_first_end`: whether this worker's failure was the first.
     """
     state, worker = record["state"], spec["worker"]
     is_first = worker == min((spec.get("start_barrier") or {}).get("workers") or [worker])
@@ -136,7 +136,7 @@ def event_of(record: dict[str, Any], spec: dict[str, Any], published: bool) -> d
     if state == "succeeded" and is_first:
         return {"id": "end", "event": "ended"}
     if state in ENDED:
-        kind = "failed" if state in ("failed", "timed_out", "lost") and published else ""
+        kind = "failed" if state in ("failed", "timed_out", "lost") and is_first_end else ""
         return {"id": "end", "event": kind, "detail": record["detail"]} if kind else {}
     if state == "running" and hang.get("worker") == worker:
         return {"id": "hung", "event": "hung", "detail": hang["detail"]}
@@ -157,24 +157,28 @@ class JobBell:
         self.rung: set[str] = set()
         self.delivered = 0  # how many of these are known to have been sent
         self.sender: Process | None = None
-        self.sender_knows = 0
+        self.sender_rings = 0  # how many it was started for
+        self.has_ended = False
 
-    def update(self, record: dict[str, Any], *, published: bool = False) -> None:
-        """Ring if something happened, and keep a process that sends what rang.
+    def update(self, record: dict[str, Any], *, is_first_end: bool = False) -> None:
+        """Ring if something happened; called before the record is in the bucket.
 
-        `published` is as for `event_of`. The last process continues after the end of this one.
+        `is_first_end` is as for `event_of`.
         """
         if not self.settings:
             return
-        event = event_of(record, self.spec, published)
+        event = event_of(record, self.spec, is_first_end)
         if event and event["id"] not in self.rung and self.is_news(record, event):
             self.ring(record, event)
+        self.has_ended = record["state"] in ENDED
+
+    def send(self) -> None:
+        """Let a process send what rang; the last one continues after the end of this process."""
         if self.sender is not None and self.sender.poll() is not None:
-            self.delivered = self.sender_knows if self.sender.poll() == 0 else self.delivered
+            self.delivered = self.sender_rings if self.sender.poll() == 0 else self.delivered
             self.sender = None
-        is_last = record["state"] in ENDED
-        if len(self.rung) > self.delivered and (self.sender is None or is_last):
-            self.sender_knows = len(self.rung)
+        if len(self.rung) > self.delivered and (self.sender is None or self.has_ended):
+            self.sender_rings = len(self.rung)
             self.sender = fork_program("bell", self.folder)
 
     def ring(self, record: dict[str, Any], event: dict[str, Any]) -> None:

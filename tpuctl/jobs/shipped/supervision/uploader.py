@@ -9,6 +9,7 @@ files in the attempt's folder.
     hang_report.json -> hang.json in the bucket -> hang.json, with several workers;
     compiled programs -> bucket;
     value.json, what a function returned -> bucket, at the end;
+    what happens to the job -> notifications in the bucket, which another process sends;
     upload_error.json exists while the bucket is unavailable;
     exits with 0 once a final record is in the bucket
 
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.logs.logfile import Freed, Log
     from tpuctl.jobs.shipped.machine.folder import ENDED, Folder, private, wait_for_lock
     from tpuctl.jobs.shipped.machine.storage import Bucket, HttpError
+    from tpuctl.jobs.shipped.notifications.bell import JobBell
     from tpuctl.jobs.shipped.supervision.start_barrier import StartBarrier
 else:
+    from bell import JobBell
     from compilation_cache import CompilationCache
     from folder import ENDED, Folder, private, wait_for_lock
     from logfile import Freed, Log
@@ -68,6 +71,7 @@ class Mirror:
         self.prefix = spec["prefix"]
         self.name = f"{self.prefix}/worker-{spec['worker']}"
         self.compiled = CompilationCache(spec, self.bucket) if spec.get("cache") else None
+        self.bell = JobBell(folder, spec, self.bucket)
         self.start_barrier = StartBarrier(Folder(folder), spec, self.bucket)
         self.interval = float(spec.get("sync_seconds", 5))
         followers = 0 if self.start_barrier.is_first else len(self.start_barrier.workers)
@@ -112,13 +116,15 @@ class Mirror:
         self.upload_timestamps(is_last=has_ended)
         self.log.free(length, self.max_disk_bytes)
         if record != self.uploaded_record:
-            if has_ended and record["state"] != "succeeded" and record["cause"] != "worker":
-                self.publish_end(record)
+            has_failed = has_ended and record["state"] != "succeeded"
+            is_first = has_failed and record["cause"] != "worker" and self.publish_end(record)
             if has_ended:
                 self.upload_value()
+            self.bell.update(record, is_first_end=is_first)
             self.bucket.put(self.name + ".json", json.dumps(record).encode())
             self.uploaded_record = record
             self.is_complete = has_ended
+        self.bell.send()
         end = None if self.is_complete else self.bucket.read(self.prefix + "/end.json")
         if end is not None:
             save(self.folder, "end.json", end)
@@ -216,14 +222,17 @@ class Mirror:
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(self.folder, "upload_error.json"))
 
-    def publish_end(self, record: dict[str, Any]) -> None:
-        """Publish the failure unless another worker already published one."""
+    def publish_end(self, record: dict[str, Any]) -> bool:
+        """Publish the failure unless another worker already published one; whether it is ours."""
+        name = self.prefix + "/end.json"
         try:
-            name = self.prefix + "/end.json"
             self.bucket.put(name, json.dumps(record).encode(), ifGenerationMatch=0)
         except HttpError as error:
             if error.code != 412:
                 raise
+            end = self.bucket.read(name) or {}
+            return bool(end.get("worker") == record["worker"])
+        return True
 
 
 def save(folder: str, name: str, value: dict[str, Any]) -> None:

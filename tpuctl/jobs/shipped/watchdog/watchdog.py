@@ -19,6 +19,8 @@ changed while it runs:
                           one machine
     delete                URLs of the resources to delete, in order; the machine itself is last
     count_chip_use        whether a program that holds a chip counts as activity
+    notify                settings of notifications, if the stack file has any: `bell.py`, whose
+                          programs are in the metadata `tpuctl-bell`, sends them
 
 All machines of a stack run it. Each decides alone, worker 0 first; machines whose activity is
 unknown are ignored. Before a machine is deleted, its jobs are stopped as by a time limit, so that
@@ -51,6 +53,10 @@ WORKER_DELAY = 60.0  # seconds that worker n waits longer than worker n - 1
 SAVE_SECONDS = 30.0  # between SIGTERM and SIGKILL for a job whose machine reaches a limit
 END_SECONDS = 75.0  # until its end is uploaded; afterwards the machine is deleted in any case
 CONFIG = "instance/attributes/tpuctl-watchdog"
+BELL = "instance/attributes/tpuctl-bell"
+BELL_INTERVAL = 60.0  # seconds between tries to send notifications
+NEW_SECONDS, NEW_TICK = 600.0, 3.0  # seconds between checks until the TPU is reported as ready
+BELL_SECONDS = 10.0  # for which a notification may delay the deletion of the machine
 ATTRIBUTES = "instance/guest-attributes/tpuctl"
 END_POLL_SECONDS = 2.0
 # Earlier versions of tpuctl may run jobs here: their job parent was `keeper.py`.
@@ -65,6 +71,7 @@ CREATING_STATES = (
     *("CREATING", "STARTING", "RESTARTING", "REPAIRING", "REIMAGING"),
     *("PENDING", "PROVISIONING", "STAGING"),  # of instances
 )
+READY_STATES = ("READY", "RUNNING")
 DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
 
 
@@ -336,6 +343,24 @@ def run_as_owner(programs: Iterable[tuple[str, list[str]]], timeout: float) -> N
             process.wait(max(0.0, deadline - time.monotonic()))
 
 
+def start_bell(folder: str, programs: dict[str, str], settings: dict[str, Any]) -> Any:
+    """Start the program that sends notifications."""
+    import subprocess  # it takes a while to load
+
+    folder = os.path.join(folder, "bell")
+    os.makedirs(folder, exist_ok=True)
+    for name, text in programs.items():
+        with open(os.path.join(folder, os.path.basename(name)), "w", encoding="utf-8") as file:
+            file.write(text)
+    argv = [sys.executable, "-S", "-I", os.path.join(folder, "bell.py")]
+    process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(json.dumps(settings).encode())
+    process.stdin = None
+    return process
+
+
 # Requests -----------------------------------------------------------------------------------
 
 
@@ -458,6 +483,9 @@ class Watchdog:
         self.limit_time: float | None = None  # when a limit was reached, by Google's clock
         self.delete_at = 0.0  # on the monotonic clock
         self.delay = 0.0  # until the next attempt to delete
+        self.bell: Any = None  # the process that sends notifications
+        self.bell_due = 0.0  # on the monotonic clock
+        self.is_reporting = self.is_reported = False  # that the TPU is ready
         self.state: dict[str, Any] = {"pid": os.getpid(), "started": self.clock.now()}
 
     def run(self) -> None:
@@ -474,6 +502,9 @@ class Watchdog:
 
     def tick(self) -> float:
         seconds = tick(self.config, self.clock.now() - self.tpu_created_at())
+        is_new = uptime() - self.started < NEW_SECONDS
+        if self.config.get("notify") and is_new and not self.is_reported:
+            seconds = min(seconds, NEW_TICK)
         return seconds if self.limit_time is None else min(seconds, END_POLL_SECONDS)
 
     def tpu_created_at(self) -> float:
@@ -514,6 +545,7 @@ class Watchdog:
         self.save(activity=current)
         self.report_activity()
         restart_recoverers()
+        self.notify()
         because = self.reason()
         if not because:
             self.limit_time, self.delay = None, 0.0
@@ -521,7 +553,9 @@ class Watchdog:
         if self.limit_time is None:
             self.limit_time = self.clock.now()
             self.delete_at = time.monotonic() + self.worker * WORKER_DELAY
+            self.notify(because)
             self.end_jobs(because)
+            self.wait_for_bell()
         if time.monotonic() >= self.delete_at and not self.must_wait():
             self.log(f"deleting this machine: {because}")
             self.delete_next(because)
@@ -538,6 +572,47 @@ class Watchdog:
             import traceback
 
             traceback.print_exc()
+
+    def notify(self, limit: str = "") -> None:
+        """Let a process report that the TPU is ready, or the limit that it reached, and send what
+        is unsent. The first worker does. It waits for no receiver, and no error matters."""
+        settings = self.config.get("notify")
+        is_sending = self.bell is not None and self.bell.poll() is None
+        if not settings or self.worker != 0 or (is_sending and not limit):
+            return
+        try:
+            created = self.created_to_report(settings, limit)
+            if created is None and not limit and time.monotonic() < self.bell_due:
+                return
+            if is_sending:
+                self.bell.kill()
+            programs = json.loads(self.cloud.metadata(BELL) or "{}")
+            facts = {"limit": limit, "now": self.clock.now(), "created": created}
+            self.bell = start_bell(self.folder, programs, {**settings, **facts})
+            self.bell_due = time.monotonic() + BELL_INTERVAL
+            self.is_reporting = created is not None
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+
+    def created_to_report(self, settings: dict[str, Any], limit: str) -> float | None:
+        """When the TPU was created, if this machine has to report it, or its limit."""
+        if self.is_reporting and self.bell.poll() == 0:
+            self.is_reported = True
+        if not settings["is_reporter"] or (self.is_reported and not limit):
+            return None
+        name, first = self.cloud.metadata("instance/name") or "", settings["instance"]
+        if first and name != first and not name.startswith(first + "-"):
+            return None  # another slice
+        is_ready = limit or self.query_tpu() in READY_STATES
+        return self.created if is_ready else None
+
+    def wait_for_bell(self) -> None:
+        """Let a notification of the limit be sent, before the machine is gone."""
+        deadline = time.monotonic() + BELL_SECONDS
+        while self.bell is not None and self.bell.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
 
     def must_wait(self) -> bool:
         """Whether jobs may still be ending on machines that are deleted with this one."""

@@ -1,0 +1,29 @@
+"""What the programs on machines know of `notify` in the stack file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tpuctl.model.cost.stack_cost import cost_of
+from tpuctl.model.stack.stack import Stack
+
+
+def notification_settings(stack: Stack) -> dict[str, Any] | None:
+    """The settings that `jobs/shipped/notifications/bell.py` reads; None without `notify`.
+
+    The webhook's URL is not among them: machines read the secret themselves.
+    """
+    notify, source = stack.file.notify, stack.webhook
+    if notify is None or source is None:
+        return None
+    return {
+        "secret": source.reference,
+        "on": list(notify.on),
+        "format": notify.format,
+        "prefix": stack.names.notifications,
+        "stack": stack.name,
+        "project": stack.project,
+        "zone": stack.zone,
+        "hourly": cost_of(stack).per_hour,
+        "stack_record": stack.names.record,
+    }
