@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
+from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import COUNTING, inject_fault, log_of, script
 from tests.support.secret_manager import Secrets
 from tests.support.webhook_receiver import Receiver, receiving
 from tpuctl.api import Tpuctl
+from tpuctl.errors import NotFound, Usage
+from tpuctl.flows.jobs.notifications import send_test
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.events import Event
+from tpuctl.model.events import Event, WarningIssued
+from tpuctl.remote.keys import config_home
 
 MakeStack = Callable[..., Tpuctl]
 NOTIFY = "notify: secret:webhook\nlimits: {idle: 20m}\n"
@@ -85,3 +90,46 @@ async def test_machines_report_without_a_client(stack: Tpuctl, receiver: Receive
     async with stack.connections() as transports:
         searched = await transports[0].run(["grep", "-rl", "secret-token", "."])
     assert searched.stdout == b""
+
+
+async def test_notify_test_shows_the_answer(stack: Tpuctl, receiver: Receiver) -> None:
+    await received(receiver, "granted")
+    folder = stack.stack_file.parent
+
+    def run(*options: str) -> tuple[int, str, str]:
+        done = run_tpuctl("notify", "test", *options, folder=folder)
+        return done.returncode, done.stdout, done.stderr
+
+    code, out, err = await asyncio.to_thread(run)
+    assert (code, out, err) == (0, "Sent a test message as json: HTTP 200.\n", "")
+    assert receiver.events[-1]["text"].startswith("Test of notifications: sent by ")
+    _, out, _ = await asyncio.to_thread(run, "--json")
+    data = {"format": "json", "status": 200, "machines_have_access": True}
+    assert json.loads(out)["data"] == data
+    receiver.script = [404]
+    code, _, err = await asyncio.to_thread(run)
+    assert code == 1
+    assert "projects/local-project/secrets/webhook: HTTP 404" in err
+    assert "secret-token" not in out + err
+    records = [path for path in config_home().rglob("*") if path.is_file()]
+    texts = [path.read_bytes() for path in records]
+    assert any(b"read_url" in text for text in texts), "calls are recorded"
+    assert not any(b"secret-token" in text for text in texts)
+
+
+async def test_notify_test_warns_about_machines_without_access(
+    make_stack: MakeStack, local_cloud: LocalCloud, receiver: Receiver, events: list[Event]
+) -> None:
+    secrets = Secrets(local_cloud, "local-project")
+    await asyncio.to_thread(secrets.enable)
+    await asyncio.to_thread(secrets.create, "alone", receiver.url.encode())
+    stack = make_stack(extra="notify: secret:alone\n")
+    test = await send_test(stack.context)
+    assert (test.status, test.machines_have_access) == (200, False)
+    (warning,) = [event.diagnostic for event in events if isinstance(event, WarningIssued)]
+    assert warning.summary == "Machines cannot read the webhook's URL"
+    absent = make_stack(extra="notify: secret:absent\n")
+    with pytest.raises(NotFound, match="no projects/local-project/secrets/absent"):
+        await send_test(absent.context)
+    with pytest.raises(Usage, match="no section notify"):
+        await send_test(make_stack().context)

@@ -35,6 +35,7 @@ RESPONSES: Mapping[str, Any] = {
     "wait": jobs.JobSubmission,
     "stop": jobs.StoppedJob,
     "profile": Profile,
+    "notify test": jobs.WebhookTest,
     "explain": jobs.JobExplanation | jobs.MessageExplanation | jobs.CommandExplanation,
     "report": jobs.JobReport,
     "ssh": machines.CommandResult,

@@ -49,6 +49,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "wait": Entry("jobs.job", "wait for a job to end", Effect.COSTS),
         "stop": Entry("jobs.job", "stop a job", Effect.DELETES),
         "profile": Entry("jobs.job", "trace a running job", Effect.CHANGES),
+        "notify": Entry("jobs.notify", "test notifications", Effect.CHANGES, is_in_overview=False),
         "explain": Entry("jobs.explain", "explain a failure", Effect.READS),
         "report": Entry("jobs.report", "write an HTML report", Effect.LOCAL),
     },

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -144,12 +144,22 @@ async def read_url(context: Context) -> str:
     """The webhook's URL. Raises NotFound or Denied."""
     source = context.stack.webhook
     assert source is not None
+    client = context.cloud.client("secrets")
+
+    def access_secret_version(request: dict[str, str], **options: Any) -> _Secret:
+        return _Secret(client.access_secret_version(request, **options).payload.data)
+
     answer = await context.cloud.call(
-        source.reference,
-        context.cloud.client("secrets").access_secret_version,
-        {"name": source.reference},
+        source.reference, access_secret_version, {"name": source.reference}
     )
-    return str(answer.payload.data.decode("utf-8", "replace")).strip()
+    return answer.data.decode("utf-8", "replace").strip()
+
+
+@dataclass(frozen=True)
+class _Secret:
+    """A secret's value, which records of calls do not contain."""
+
+    data: bytes = field(repr=False)
 
 
 # `notify test` ------------------------------------------------------------------------------

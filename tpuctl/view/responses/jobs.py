@@ -265,6 +265,14 @@ class Logs(Response):
     text: str = ABSENT  # the log, in answers of `tpuctl mcp`
 
 
+class WebhookTest(Response):
+    """A test message that was delivered. `machines_have_access` is that to the URL's secret."""
+
+    format: str
+    status: int
+    machines_have_access: bool | None
+
+
 class StoppedJob(Response):
     job: str
     state: str
