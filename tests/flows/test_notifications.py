@@ -133,3 +133,16 @@ async def test_notify_test_warns_about_machines_without_access(
         await send_test(absent.context)
     with pytest.raises(Usage, match="no section notify"):
         await send_test(make_stack().context)
+
+
+async def test_limit_is_reported_before_the_machine_is_deleted(
+    make_stack: MakeStack, local_cloud: LocalCloud, receiver: Receiver
+) -> None:
+    secrets = Secrets(local_cloud, "local-project")
+    await asyncio.to_thread(secrets.enable)
+    await asyncio.to_thread(secrets.create, "limit", receiver.url.encode())
+    stack = make_stack(extra="notify: secret:limit\nlimits: {idle: 8s}\n")
+    await stack.up()
+    await received(receiver, "granted", "limit")
+    assert "(limits.idle)" in receiver.events[-1]["detail"]
+    assert (await stack.down(delete_bucket=True)).leaks == ()

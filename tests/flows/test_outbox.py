@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.support.machine_folder import machine_folder
 from tests.support.polling import until
 from tests.support.projects import numbers
 from tests.support.secret_manager import Secrets
+from tests.support.supervised_worker import PYTHONS
 from tests.support.webhook_receiver import Receiver, receiving
 from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.flows.jobs.notifications import ClientStore
@@ -71,7 +71,7 @@ class Outbox:
     def begin(self, **more: Any) -> subprocess.Popen[bytes]:
         """Start the program of a machine's watchdog."""
         process = subprocess.Popen(
-            [sys.executable, "-S", "-I", str(machine_folder() / "bell.py")],
+            [PYTHONS[-1], "-S", "-I", str(machine_folder() / "bell.py")],
             env={"PATH": os.environ["PATH"], **self.environment},
             stdin=subprocess.PIPE,
             stderr=subprocess.PIPE,
