@@ -34,9 +34,10 @@ STACK = (
     "tpu: {type: v2-8, runtime: tpu-ubuntu2204-base, zones: [us-central1-b]}\n"
 )
 # `dashboard`, `forward` and `notebook` run until a signal, `rehearse` downloads an image, `ci` is
-# tested with pipelines, `export` with JobSets, `local replay` with recordings, and `mcp` speaks
-# another protocol.
-TESTED_SEPARATELY = {"dashboard", "export jobset", "forward", "notebook", "rehearse", "mcp"}
+# tested with pipelines, `export` with JobSets, `notify` with receivers, `local replay` with
+# recordings, and `mcp` speaks another protocol.
+TESTED_SEPARATELY = {"dashboard", "export jobset", "forward", "notebook", "notify test"}
+TESTED_SEPARATELY |= {"rehearse", "mcp"}
 TESTED_SEPARATELY |= {"ci", "ci start", "ci follow", "ci summary"}
 TESTED_SEPARATELY |= {
     "local down",

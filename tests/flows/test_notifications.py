@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
@@ -20,6 +21,7 @@ from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, WarningIssued
 from tpuctl.remote.keys import config_home
+from tpuctl.view.schemas import envelope_schema
 
 MakeStack = Callable[..., Tpuctl]
 NOTIFY = "notify: secret:webhook\nlimits: {idle: 20m}\n"
@@ -106,6 +108,7 @@ async def test_notify_test_shows_the_answer(stack: Tpuctl, receiver: Receiver) -
     _, out, _ = await asyncio.to_thread(run, "--json")
     data = {"format": "json", "status": 200, "machines_have_access": True}
     assert json.loads(out)["data"] == data
+    Draft202012Validator(envelope_schema()).validate(json.loads(out))
     receiver.script = [404]
     code, _, err = await asyncio.to_thread(run)
     assert code == 1
