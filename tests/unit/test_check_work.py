@@ -16,7 +16,7 @@ from tpuctl.preflight.analysis.tensorflow.strategy_scopes import tpu_strategies
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.check import check_folder, default_target
 from tpuctl.preflight.findings import Finding
-from tpuctl.preflight.rules import FINDERS
+from tpuctl.preflight.rules import FINDERS, codes_for
 from tpuctl.preflight.rules.jax import tpu611_key_reused, tpu614_donated_array_read
 from tpuctl.preflight.rules.job import tpu502_secret_in_source
 from tpuctl.preflight.rules.tensorflow_host import tpu413_gpu_left_over
@@ -82,6 +82,25 @@ def test_requirements_are_those_of_the_folder_and_the_target(tmp_path: Path, set
             target = replace(default_target(), requirements=file)
             listed = requirements.required_by(project, target)
             assert [requirement.name for requirement in listed] == [f"{name}-{file[:5]}"]
+
+
+@pytest.mark.parametrize(
+    ("imported", "applies"),
+    [
+        ("jax", False),
+        ("torch_xla", False),
+        ("os", True),
+        ("jax, tensorflow_datasets", True),
+        ("torch_xla, tf_keras", True),
+    ],
+)
+def test_rules_of_tensorflow_on_the_host_stay_out_of_programs_without_it(
+    tmp_path: Path, imported: str, applies: bool
+) -> None:
+    project = project_of(tmp_path, f"import {imported}\n")
+    codes = {*codes_for(project, default_target())}
+    of_the_host = {"TPU301", "TPU401", "TPU406", "TPU409", "TPU413"}
+    assert codes & of_the_host == (of_the_host if applies else set())
 
 
 HOST_LOOP = "for number in range(100):\n    step(number / 2)\n"

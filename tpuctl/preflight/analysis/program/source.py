@@ -21,6 +21,7 @@ from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_no
 
 SOURCES = ("", "src")  # folders of packages, as on workers
 KERAS_BACKEND = "KERAS_BACKEND"
+TENSORFLOW_PACKAGES = ("tensorflow", "keras", "tf_")  # the beginnings of their names
 STRATEGY = re.compile("TPUStrategy|TPUClusterResolver")
 
 
@@ -292,6 +293,13 @@ class Project:
     def uses_jax(self) -> bool:
         """Whether any file imports JAX, or Keras for JAX."""
         return "jax" in self.packages or (self.keras_backend == "jax" and "keras" in self.packages)
+
+    @property
+    def may_use_tensorflow(self) -> bool:
+        """Whether any file imports a package around TensorFlow, or none says what else it uses."""
+        return not (self.uses_jax or self.uses_torch_xla) or any(
+            package.startswith(TENSORFLOW_PACKAGES) for package in self.packages
+        )
 
     @cached_property
     def keras_backend(self) -> str:
