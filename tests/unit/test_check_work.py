@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpuctl.model.scripts.toml_documents import parse_toml
 from tpuctl.preflight.analysis import requirements
 from tpuctl.preflight.analysis.program import syntax
 from tpuctl.preflight.analysis.program.source import ParsedFiles, Project, load
 from tpuctl.preflight.analysis.tensorflow.strategy_scopes import tpu_strategies
 from tpuctl.preflight.analysis.values.host_code import HostCode
-from tpuctl.preflight.check import check_folder, default_target
+from tpuctl.preflight.check import check_folder, default_target, target_of
 from tpuctl.preflight.findings import Finding
 from tpuctl.preflight.rules import FINDERS, codes_for
 from tpuctl.preflight.rules.jax import tpu611_key_reused, tpu614_donated_array_read
@@ -64,6 +67,22 @@ def test_requirements_are_read_once_for_all_scripts_without_their_own(
     assert {("requirements.txt", "jax==0.4.30"), ("own.py", "jax==0.4.31")} <= texts
     scripts = [script.name for _, _, script in read]
     assert len([name for name in scripts if name != "own.py"]) == 1
+
+
+def test_a_lock_is_parsed_once_for_the_python_and_the_packages_of_all_scripts(
+    tmp_path: Path, calls: Calls
+) -> None:
+    lock = 'version = 1\nrequires-python = ">=3.12"\n\n'
+    lock += '[[package]]\nname = "jax"\nversion = "0.4.30"\n'
+    (tmp_path / "uv.lock").write_text(lock, "utf-8")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "trainer"\n', "utf-8")
+    for number in range(3):
+        (tmp_path / f"train{number}.py").write_text("import jax\n", "utf-8")
+    parse_toml.cache_clear()
+    parsed = calls(tomllib, "loads")
+    check_folder(tmp_path, partial(target_of, None))
+    assert target_of(None, tmp_path).asked_by.endswith("uv.lock:2")
+    assert [text for (text,) in parsed].count(lock) == 1
 
 
 @pytest.mark.parametrize("setting", ["requirements.txt", "other.txt"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.dependency_sets import DependencySets, normalize
+from tpuctl.model.scripts.toml_documents import parse_toml
 
 LockForm = Literal["uv", "script", "pylock"]
 UV_LOCK, PYLOCK = "uv.lock", "pylock.toml"
@@ -331,8 +331,8 @@ def read_lock(path: Path) -> Lock:
         line = text.count("\n", 0, conflict.start()) + 1
         raise _invalid(path, line, "it has conflict markers of git", form)
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = parse_toml(text)
+    except ValueError as error:
         number = re.search(r"at line (\d+)", str(error))
         raise _invalid(path, int(number[1]) if number else 1, str(error), form) from None
     key = "lock-version" if form == "pylock" else "version"

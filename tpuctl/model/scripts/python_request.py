@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.model.scripts.toml_documents import parse_toml
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -171,8 +171,8 @@ def _of_poetry(constraint: str) -> str | None:
 def _value(file: Path, keys: Sequence[str]) -> Any:
     """A key of a TOML file; None if it has none, or is no TOML, which its other readers report."""
     try:
-        value: Any = tomllib.loads(_text(file)) if is_file(file) else None
-    except tomllib.TOMLDecodeError:
+        value: Any = parse_toml(_text(file)) if is_file(file) else None
+    except ValueError:
         return None
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
