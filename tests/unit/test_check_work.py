@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,13 +13,14 @@ from typing import Any
 import pytest
 
 from tpuctl.model.scripts.toml_documents import parse_toml
+from tpuctl.preflight import check
 from tpuctl.preflight.analysis import requirements
 from tpuctl.preflight.analysis.program import syntax
 from tpuctl.preflight.analysis.program.source import ParsedFiles, Project, load
 from tpuctl.preflight.analysis.tensorflow.strategy_scopes import tpu_strategies
 from tpuctl.preflight.analysis.values.host_code import HostCode
 from tpuctl.preflight.check import check_folder, default_target, target_of
-from tpuctl.preflight.findings import Finding
+from tpuctl.preflight.findings import Finding, Target
 from tpuctl.preflight.rules import FINDERS, codes_for
 from tpuctl.preflight.rules.jax import tpu611_key_reused, tpu614_donated_array_read
 from tpuctl.preflight.rules.job import tpu502_secret_in_source
@@ -217,3 +219,24 @@ def train(rows):
     lines: Iterator[int] = (node.lineno for node in syntax.returns_of(function))
     assert sorted(lines) == [6, 11, 14]
     assert not [node for (node,) in visited if isinstance(node, ast.expr)]
+
+
+def test_no_garbage_is_collected_during_a_check_even_if_a_timer_enables_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[str] = []
+
+    def allocate(project: Project, target: Target) -> list[Finding]:
+        gc.enable()  # as the command's timer does after some seconds
+        gc.callbacks.append(lambda phase, details: collected.append(phase))
+        lists = [[number] for number in range(100_000)]
+        gc.callbacks.pop()
+        assert lists
+        return []
+
+    monkeypatch.setattr(check, "codes_for", lambda project, target: ["TPU001"])
+    monkeypatch.setattr(check, "FINDERS", {"TPU001": allocate})
+    thresholds = gc.get_threshold()
+    (tmp_path / "train.py").write_text("import jax\n", "utf-8")
+    check_folder(tmp_path, default_target())
+    assert (collected, gc.get_threshold()) == ([], thresholds)
