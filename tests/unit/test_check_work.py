@@ -16,6 +16,7 @@ from tpuctl.model.scripts.toml_documents import parse_toml
 from tpuctl.preflight import check
 from tpuctl.preflight.analysis import requirements
 from tpuctl.preflight.analysis.program import syntax
+from tpuctl.preflight.analysis.program.control_flow import loop_around
 from tpuctl.preflight.analysis.program.source import ParsedFiles, Project, load
 from tpuctl.preflight.analysis.tensorflow.strategy_scopes import tpu_strategies
 from tpuctl.preflight.analysis.values.host_code import HostCode
@@ -240,3 +241,34 @@ def test_no_garbage_is_collected_during_a_check_even_if_a_timer_enables_it(
     (tmp_path / "train.py").write_text("import jax\n", "utf-8")
     check_folder(tmp_path, default_target())
     assert (collected, gc.get_threshold()) == ([], thresholds)
+
+
+def test_loops_around_calls_are_those_whose_bodies_contain_them(tmp_path: Path) -> None:
+    text = """
+for epoch in range(3):
+    for batch in data(epoch):
+        step(batch)
+    else:
+        save(epoch)
+
+    def report(value=default()):
+        show(value)
+while ready():
+    wait()
+"""
+    module = project_of(tmp_path, text).script
+    loops = {
+        ast.unparse(call): getattr(loop_around(module, call), "lineno", None)
+        for call in module.calls
+    }
+    assert loops == {
+        "range(3)": None,
+        "data(epoch)": 2,
+        "step(batch)": 3,
+        "save(epoch)": 2,
+        "default()": None,
+        "show(value)": None,
+        "ready()": None,
+        "wait()": 10,
+    }
+    assert loop_around in module.cache

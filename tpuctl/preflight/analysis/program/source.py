@@ -200,15 +200,20 @@ class Module:
         return {node.name: node for node in self.of_types(ast.ClassDef)}
 
     @cached_property
-    def parents(self) -> dict[ast.AST, ast.AST]:
-        """The parent of each node."""
-        parents: dict[ast.AST, ast.AST] = {}
+    def parts(self) -> dict[ast.AST, list[ast.AST]]:
+        """The child nodes of each node that has some, as `parts_of` lists them."""
+        parts: dict[ast.AST, list[ast.AST]] = {}
         pending: list[ast.AST] = [self.tree]
         for node in pending:  # grows during iteration
-            below = parts_of(node)
-            parents.update(dict.fromkeys(below, node))
-            pending += below
-        return parents
+            if below := parts_of(node):
+                parts[node] = below
+                pending += below
+        return parts
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The parent of each node."""
+        return {part: node for node, parts in self.parts.items() for part in parts}
 
     def own_nodes(self, function: Function) -> list[ast.AST]:
         """The nodes of a function's body, without nested functions and classes."""
