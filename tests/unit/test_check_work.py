@@ -121,8 +121,10 @@ def test_rules_of_tensorflow_on_the_host_stay_out_of_programs_without_it(
 ) -> None:
     project = project_of(tmp_path, f"import {imported}\n")
     codes = {*codes_for(project, default_target())}
+    codes_of_node = {*codes_for(project, Target("node", "2.12.0"))}
     of_the_host = {"TPU301", "TPU401", "TPU406", "TPU409", "TPU413"}
     assert codes & of_the_host == (of_the_host if applies else set())
+    assert codes_of_node >= of_the_host
 
 
 HOST_LOOP = "for number in range(100):\n    step(number / 2)\n"

@@ -31,7 +31,7 @@ FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "torch_processes": is_torch_on_tpu,
 }
 # What TensorFlow does on the host. Only a program of another framework that imports nothing of
-# TensorFlow or Keras certainly does none of it.
+# TensorFlow or Keras certainly does none of it, and TPU nodes run no other framework.
 HOST_PACKAGES = ("tensorflow_host", "tensorflow_input")
 # About what the job of one script installs; the others are about the code of all files.
 JOB_RULES = frozenset(("TPU000", *(f"TPU50{number}" for number in range(3, 9))))
@@ -69,7 +69,8 @@ FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
 def codes_for(project: Project, target: Target) -> Iterator[str]:
     """The codes of the rules that may apply to a project, by its imports and target."""
     applies = dict(zip(FRAMEWORKS, frameworks_of(project, target), strict=True))
-    applies |= dict.fromkeys(HOST_PACKAGES, project.may_use_tensorflow)
+    may_use_tensorflow = target.kind == "node" or project.may_use_tensorflow
+    applies |= dict.fromkeys(HOST_PACKAGES, may_use_tensorflow)
     for code, (package, _) in _MODULES.items():
         if applies.get(package, True):
             yield code
