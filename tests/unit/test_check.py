@@ -28,11 +28,11 @@ from tpuctl.preflight.submit_gate import runnable
 
 @pytest.fixture
 def enabled_in_rules(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether garbage collection was enabled when each rule ran."""
+    """Whether garbage could be collected when each rule ran."""
     enabled: list[bool] = []
 
     def find(*_: Any) -> Iterator[Any]:
-        enabled.append(gc.isenabled())
+        enabled.append(gc.isenabled() and gc.get_threshold()[0] > 0)
         return iter(())
 
     monkeypatch.setattr(check, "FINDERS", {"TPU001": find, "TPU002": find})
