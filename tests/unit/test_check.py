@@ -25,7 +25,6 @@ from tpuctl.preflight.check import (
 )
 from tpuctl.preflight.submit_gate import runnable
 
-
 ON_HOST = {"tensorflow_host", "tensorflow_input"}  # of programs that may use TensorFlow
 
 
@@ -77,6 +76,7 @@ def test_rules_about_frameworks_are_imported_if_used(
     script.write_text(f"{source}\n")
     program = """
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
 from tpuctl.preflight.check import check_project, default_target
 
@@ -84,6 +84,10 @@ check_project(Path(sys.argv[1]), default_target())
 print(*(name.split(".")[3] for name in sys.modules if ".preflight.rules." in name))
 assert "packaging" not in sys.modules, "no requirement has a version to compare"
 assert "tomllib" not in sys.modules, "no file has TOML"
+modules = [module for name, module in sys.modules.items() if name.startswith("tpuctl.")]
+classes = {part for module in modules for part in vars(module).values() if isinstance(part, type)}
+count = sum(map(is_dataclass, classes))
+assert count <= 20, f"{count} dataclasses, of which each takes as long as five named tuples"
 """
     done = subprocess.run(
         [sys.executable, "-c", program, script], capture_output=True, text=True, check=True

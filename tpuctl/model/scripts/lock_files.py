@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
@@ -33,8 +32,7 @@ MINORS = tuple(f"3.{minor}" for minor in range(8, 16))
 MACHINES = ("x86_64", "aarch64")
 
 
-@dataclass(frozen=True)
-class LockedPackage:
+class LockedPackage(NamedTuple):
     """A package of a lock, with the line of its version."""
 
     name: str
@@ -70,8 +68,7 @@ class LockedPackage:
         return bool(self.entry.get("wheels"))
 
 
-@dataclass(frozen=True)
-class Locked:
+class Locked(NamedTuple):
     """A package that a job installs. Conditional: only on some machines or some Pythons."""
 
     package: LockedPackage
@@ -80,8 +77,7 @@ class Locked:
     is_transitive: bool  # required by other packages of an index only
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(NamedTuple):
     """A lock as parsed."""
 
     path: Path

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
@@ -32,8 +31,7 @@ VERSION = re.compile(r"(?:cpython[-@]?|python-?)?(?P<version>\d+(?:\.\d+){0,2})(
 POETRY = re.compile(r"(?P<sign>[\^~]) *(?P<major>\d+)(?:\.(?P<minor>\d+))?(?:\.\d+)?")
 
 
-@dataclass(frozen=True)
-class PythonRequest:
+class PythonRequest(NamedTuple):
     """Which Pythons a job may run on.
 
     `exact` is the version if one was named, as in "3.12" or "3.12.7". `where` names the key, the

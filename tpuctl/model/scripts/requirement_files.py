@@ -6,7 +6,6 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,8 +40,7 @@ REQUIREMENT = re.compile(
 CLAUSE = re.compile(r"\s*(===|==|~=|!=|<=|>=|<|>)\s*v?(\d+(?:\.\d+)*)(\.\*)?\S*\s*")
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """A requirement and where it is declared."""
 
     path: Path
@@ -272,7 +270,7 @@ def _dependencies(file: Path, names: Sequence[str]) -> Iterator[Requirement]:
         number = next((n for n, line in enumerate(lines, 1) if dependency in line), 1)
         for requirement in parse_requirement(file, number, dependency):
             column = max(lines[number - 1].find(dependency), 0)
-            yield replace(requirement, column=column)
+            yield requirement._replace(column=column)
 
 
 def _read(file: Path) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tpuctl.preflight.analysis.program.qualified_names import IMPORTERS, Names
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_nodes, parts_of
@@ -34,8 +34,7 @@ class Exclusion(Protocol):
     def remedy(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class NotOnPath:
+class NotOnPath(NamedTuple):
     """Why a script cannot import the package that it is in: its own folder is on the path."""
 
     folder: Path  # that contains the package
@@ -65,8 +64,7 @@ class Upload(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Unavailable:
+class Unavailable(NamedTuple):
     """A file that a module imports on this computer, and that is not uploaded."""
 
     module: Module
@@ -80,8 +78,7 @@ class Unavailable:
         return self.module.names.imported[self.name]
 
 
-@dataclass(frozen=True)
-class UnreadableFile:
+class UnreadableFile(NamedTuple):
     """A file that cannot be read or parsed."""
 
     path: Path
