@@ -164,21 +164,29 @@ def _disk(resources: PolicyResources, request: Any) -> Iterator[Need]:
 
 
 def _added_policies(resources: PolicyResources, request: Any) -> Iterator[Need]:
-    return _policies(resources, request, request.disks_add_resource_policies_request_resource)
+    return _policies(resources, request, "add")
 
 
 def _removed_policies(resources: PolicyResources, request: Any) -> Iterator[Need]:
-    return _policies(resources, request, request.disks_remove_resource_policies_request_resource)
+    return _policies(resources, request, "remove")
 
 
-def _policies(resources: PolicyResources, request: Any, body: Any) -> Iterator[Need]:
+def _policies(resources: PolicyResources, request: Any, verb: str) -> Iterator[Need]:
     """docs.cloud.google.com/compute/docs/disks/scheduled-snapshots, "Required permissions"."""
+    prefix = "region_disks" if "region" in request.DESCRIPTOR.fields_by_name else "disks"
+    body = getattr(request, f"{prefix}_{verb}_resource_policies_request_resource")
     for policy in body.resource_policies:
         yield Need("compute.resourcePolicies.use", resources.project(request.project), policy)
 
 
 def _labels(resources: PolicyResources, request: Any) -> Iterator[Need]:
-    return _labels_of(resources, request, request.disk_resource, f"zones/{request.zone}/disks")
+    is_regional = "region" in request.DESCRIPTOR.fields_by_name
+    place = f"regions/{request.region}" if is_regional else f"zones/{request.zone}"
+    return _labels_of(resources, request, request.disk_resource, f"{place}/disks")
+
+
+def _image_labels(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    return _labels_of(resources, request, request.image_resource, "global/images")
 
 
 def _snapshot_labels(resources: PolicyResources, request: Any) -> Iterator[Need]:
@@ -209,6 +217,7 @@ _ACCESS = ApiAccess(
         "act_as_current_account": _act_as_current_account,
         "act_as_new_account": _act_as_new_account,
         "disk": _disk,
+        "image_labels": _image_labels,
         "instance": _instance,
         "instance_group": _instance_group,
         "instances": _instances,
@@ -247,6 +256,7 @@ COLLECTIONS = (
     "MachineTypes",
     "Networks",
     "Projects",
+    "RegionDisks",
     "RegionInstanceTemplates",
     "RegionOperations",
     "Regions",
@@ -298,6 +308,7 @@ _PACES = {
     "compute.addresses.setLabels": (0.0, 0.0),
     "compute.disks": (0.3, 5.0),  # guess
     "compute.snapshots": (0.3, 8.0),  # guess
+    "compute.images": (0.5, 30.0),  # guess
     "compute.reservations": (0.3, 8.0),  # guess
     "compute.futureReservations": (0.3, 8.0),  # guess
     "compute.resourcePolicies": (0.2, 3.0),  # guess

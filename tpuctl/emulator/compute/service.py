@@ -7,8 +7,10 @@ from typing import Any
 
 from tpuctl.emulator.compute.core.context import ComputeContext
 from tpuctl.emulator.compute.core.operations import Operations
-from tpuctl.emulator.compute.disks.disks import Disks, DiskTypes, Snapshots
+from tpuctl.emulator.compute.disks.disk_types import DiskTypes
+from tpuctl.emulator.compute.disks.disks import Disks, RegionDisks
 from tpuctl.emulator.compute.disks.images import ImageFamilyViews, Images
+from tpuctl.emulator.compute.disks.snapshots import Snapshots
 from tpuctl.emulator.compute.groups.instance_group_managers import InstanceGroupManagers
 from tpuctl.emulator.compute.groups.instance_groups import Autoscalers, InstanceGroups
 from tpuctl.emulator.compute.groups.resize_requests import ResizeRequests
@@ -64,6 +66,7 @@ class ComputeService(Service, MachineService):
             "Projects": self.projects,
             "Disks": self.disks,
             "Snapshots": self.snapshots,
+            "Images": self.images,
             "Instances": self.instances,
             "Reservations": self.reservations,
             "FutureReservations": self.future_reservations,
@@ -78,7 +81,7 @@ class ComputeService(Service, MachineService):
             "Autoscalers": Autoscalers(context),
             "InstanceGroups": InstanceGroups(context, self.instances),
             "Routes": Routes(context, self.subnetworks),
-            "Images": self.images,
+            "RegionDisks": RegionDisks(context, self.snapshots, self.quota.disk_refusal),
             "ImageFamilyViews": ImageFamilyViews(self.images),
             "AcceleratorTypes": AcceleratorTypes(context),
             "MachineTypes": MachineTypes(context),

@@ -22,10 +22,10 @@ def _whole(*names: str) -> Fields:
 _INITIALIZE_PARAMS = _whole(
     *("architecture", "description", "diskName", "diskSizeGb", "diskType"),
     *("enableConfidentialCompute", "labels", "licenses", "onUpdateAction", "provisionedIops"),
-    *("provisionedThroughput", "sourceImage", "sourceSnapshot"),
+    *("provisionedThroughput", "replicaZones", "sourceImage", "sourceSnapshot"),
 )
 ATTACHED_DISK: Fields = {
-    **_whole("autoDelete", "boot", "deviceName", "diskEncryptionKey", "diskSizeGb"),
+    **_whole("autoDelete", "boot", "deviceName", "diskEncryptionKey", "diskSizeGb", "forceAttach"),
     **_whole("guestOsFeatures", "interface", "mode", "source", "type"),
     "initializeParams": _INITIALIZE_PARAMS,
 }
@@ -56,12 +56,22 @@ INSTANCE_TEMPLATE: Fields = {
     **_whole("description", "name", "sourceInstance"),
     "properties": _PROPERTIES,
 }
-DISK = _whole(
-    *("accessMode", "architecture", "description", "diskEncryptionKey"),
-    *("enableConfidentialCompute", "guestOsFeatures", "labels", "licenseCodes", "licenses"),
-    *("locationHint", "name", "options", "physicalBlockSizeBytes", "provisionedIops"),
-    *("provisionedThroughput", "sizeGb", "sourceDisk", "sourceImage", "sourceSnapshot", "type"),
-)
+DISK: Fields = {
+    **_whole("accessMode", "architecture", "description", "diskEncryptionKey"),
+    **_whole("enableConfidentialCompute", "guestOsFeatures", "labels", "licenseCodes", "licenses"),
+    **_whole("locationHint", "name", "options", "physicalBlockSizeBytes", "provisionedIops"),
+    **_whole("provisionedThroughput", "replicaZones", "sizeGb", "sourceDisk", "sourceImage"),
+    **_whole("sourceSnapshot", "type"),
+    "asyncPrimaryDisk": _whole(
+        "consistencyGroupPolicy", "consistencyGroupPolicyId", "disk", "diskId"
+    ),
+}
+IMAGE: Fields = {
+    **_whole("architecture", "description", "diskSizeGb", "family", "guestOsFeatures"),
+    **_whole("imageEncryptionKey", "labels", "licenseCodes", "licenses", "name", "rawDisk"),
+    **_whole("shieldedInstanceInitialState", "sourceDisk", "sourceImage", "sourceSnapshot"),
+    **_whole("sourceType", "storageLocations"),
+}
 # Output only, as Google's descriptions say, or set by the server: fields of resources that clients
 # have read are in their requests again.
 OUTPUT_ONLY = frozenset(

@@ -57,7 +57,7 @@ class InstanceSettings(InstanceMachines):
         body = as_row(request.attached_disk_resource)
         check_supported(body, EXISTING_DISK if "source" in body else ATTACHED_DISK)
         if request.force_attach:
-            raise unsupported_field("forceAttach")
+            body["forceAttach"] = True
         if body.get("boot") and any(disk["boot"] for disk in row["disks"]):
             raise bad_field("resource.boot", "true", "The instance has a boot disk.")
         index = 1 + max((other["index"] for other in row["disks"]), default=-1)
@@ -66,7 +66,8 @@ class InstanceSettings(InstanceMachines):
         if any(other.get("deviceName") == disk["deviceName"] for other in row["disks"]):
             reason = "The device name is in use."
             raise bad_field("resource.deviceName", disk["deviceName"], reason)
-        return self.begin("attachDisk", name, caller, {"disk": disk}, request.request_id)
+        more = {"disk": disk, "force": body.get("forceAttach", False)}
+        return self.begin("attachDisk", name, caller, more, request.request_id)
 
     @idempotent
     async def detach_disk(self, name: str, request: Any, caller: Caller) -> Any:

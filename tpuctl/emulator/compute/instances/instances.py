@@ -43,8 +43,6 @@ _MAINTENANCE_EVENTS = {
     "MIGRATE": "MIGRATE_ON_HOST_MAINTENANCE",
     "TERMINATE": "TERMINATE_ON_HOST_MAINTENANCE",
 }
-# Fields of rows that are not part of the resource.
-_INTERNAL_FIELDS = ("address", "deleting", "pool", "reservation", "run_end", "slice")
 _STABLE_STATES = ("RUNNING", "TERMINATED")
 
 
@@ -52,13 +50,14 @@ class Instances(InstanceSettings):
     """Instances of a zone. Each is backed by a local machine."""
 
     links = ("machineType",)
+    internal = ("address", "deleting", "pool", "reservation", "run_end", "slice")
 
     def verbs(self) -> dict[str, Effect]:
         bulk_insert = Effect(lambda arguments: None, BulkInsertion(self).wait)
         return {**super().verbs(), "bulkInsert": bulk_insert}
 
     def show(self, name: str, row: Row) -> Row:
-        resource = {
+        return {
             **super().show(name, row),
             "fingerprint": fingerprint(row),
             "tags": {**row["tags"], "fingerprint": fingerprint(row["tags"]["items"])},
@@ -80,7 +79,6 @@ class Instances(InstanceSettings):
                 for disk in row["disks"]
             ],
         }
-        return {field: value for field, value in resource.items() if field not in _INTERNAL_FIELDS}
 
     def users_of_network(self, name: str) -> list[str]:
         """Instances on a network or subnetwork, by full name."""
@@ -224,6 +222,8 @@ class Instances(InstanceSettings):
         if endpoint.ssh_port != 22:
             row["metadata"]["items"].append({"key": PORT_KEY, "value": str(endpoint.ssh_port)})
         with self.store.transaction():
+            for disk_name in instance.forced_disks:
+                self.detach_from_users(disk_name)
             self.save(name, row)
             for disk_name, disk in instance.disks.items():
                 disks = self._disks
