@@ -90,6 +90,10 @@ def _instance(resources: PolicyResources, request: Any) -> Iterator[Need]:
 def _instances(resources: PolicyResources, request: Any) -> Iterator[Need]:
     """The requirements of each instance. Names to be numbered are given as their pattern."""
     bulk = request.bulk_insert_instance_resource_resource
+    if bulk.source_instance_template:
+        project = resources.project(request.project)
+        permission = "compute.instanceTemplates.useReadOnly"
+        yield Need(permission, project, bulk.source_instance_template)
     for name in sorted(bulk.per_instance_properties) or [bulk.name_pattern]:
         yield from _machine(resources, request, name, bulk.instance_properties)
 
@@ -226,6 +230,12 @@ _ACCESS = ApiAccess(
     },
     scopes=("compute",),
     read_scopes=("compute.readonly",),
+    method_scopes={
+        f"{_METHODS}Projects/SetUsageExportBucket": (
+            *("compute", "devstorage.full_control", "devstorage.read_only"),
+            "devstorage.read_write",
+        )
+    },
     # cloud.google.com/iam/docs/service-agents, and of Compute Engine's default account
     # cloud.google.com/compute/docs/access/service-accounts
     agents=(
@@ -300,6 +310,8 @@ _PACES = {
     "compute.firewalls": (0.3, 10.0),  # guess
     "compute.metadata": (0.3, 8.0),  # guess
     "compute.subnetworks": (0.4, 15.0),  # guess
+    "compute.routes": (0.3, 8.0),  # guess
+    "compute.projects": (0.3, 8.0),  # guess
     "compute.addresses": (0.3, 8.0),  # guess
     "compute.globalAddresses": (0.3, 8.0),  # guess
     # Done in the first response (GoogleCloudPlatform/k8s-config-connector, the cassettes of

@@ -24,7 +24,8 @@ from tpuctl.emulator.compute.instances.instances import Instances
 from tpuctl.emulator.compute.instances.project import Projects
 from tpuctl.emulator.compute.networks.addresses import Addresses, GlobalAddresses
 from tpuctl.emulator.compute.networks.networks import Firewalls, Networks
-from tpuctl.emulator.compute.networks.subnetworks import Routes, Subnetworks
+from tpuctl.emulator.compute.networks.routes import Routes
+from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.compute.offerings.accelerator_types import AcceleratorTypes
 from tpuctl.emulator.compute.offerings.machine_type_collection import MachineTypes
 from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
@@ -75,12 +76,12 @@ class ComputeService(Service, MachineService):
             "InstanceTemplates": InstanceTemplates(context),
             "RegionInstanceTemplates": RegionInstanceTemplates(context),
             "ResourcePolicies": ResourcePolicies(context),
+            "Routes": Routes(context, self.subnetworks),
         }
         self.handlers: Mapping[str, Any] = {
             **collections,
             "Autoscalers": Autoscalers(context),
             "InstanceGroups": InstanceGroups(context, self.instances),
-            "Routes": Routes(context, self.subnetworks),
             "RegionDisks": RegionDisks(context, self.snapshots, self.quota.disk_refusal),
             "ImageFamilyViews": ImageFamilyViews(self.images),
             "AcceleratorTypes": AcceleratorTypes(context),

@@ -27,6 +27,7 @@ NETWORKS = "compute.networks"
 REGION_INSTANCE_TEMPLATES = "compute.regionInstanceTemplates"
 RESIZE_REQUESTS = "compute.instanceGroupManagerResizeRequests"
 RESOURCE_POLICIES = "compute.resourcePolicies"
+ROUTES = "compute.routes"
 SNAPSHOTS = "compute.snapshots"
 
 Row = dict[str, Any]

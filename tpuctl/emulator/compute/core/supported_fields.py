@@ -53,7 +53,7 @@ INSTANCE: Fields = {
     "params": _whole("requestValidForDuration"),
 }
 INSTANCE_TEMPLATE: Fields = {
-    **_whole("description", "name", "sourceInstance"),
+    **_whole("description", "name", "sourceInstance", "sourceInstanceParams"),
     "properties": _PROPERTIES,
 }
 DISK: Fields = {
@@ -71,6 +71,13 @@ IMAGE: Fields = {
     **_whole("imageEncryptionKey", "labels", "licenseCodes", "licenses", "name", "rawDisk"),
     **_whole("shieldedInstanceInitialState", "sourceDisk", "sourceImage", "sourceSnapshot"),
     **_whole("sourceType", "storageLocations"),
+}
+ROUTE = _whole(
+    *("description", "destRange", "name", "network", "nextHopGateway", "nextHopInstance"),
+    *("nextHopIp", "priority", "tags"),
+)
+START_WITH_KEYS: Fields = {
+    "disks": {"source": None, "diskEncryptionKey": _whole("rawKey", "sha256")},
 }
 # Output only, as Google's descriptions say, or set by the server: fields of resources that clients
 # have read are in their requests again.

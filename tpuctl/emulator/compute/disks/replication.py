@@ -139,8 +139,8 @@ class ReplicatedDisks(LabeledCollection):
         return self.begin("bulkInsert", base, caller, {"disks": clones}, request.request_id)
 
     def _clone(self, name: str, source: str, disk: Row, group: str) -> Row:
-        kept = ("labels", "replicaZones", "sizeGb", "type")
-        row = {field: disk[field] for field in kept if field in disk}
+        copied = ("labels", "replicaZones", "sizeGb", "type")
+        row = {field: disk[field] for field in copied if field in disk}
         policy = self.context.find(RESOURCE_POLICIES, group) or {}
         return {
             **self.complete(name, {**row, "sourceDisk": source}),

@@ -82,6 +82,7 @@ class InstanceMachines(LabeledCollection):
             "delete": Effect(self._finish_deletion, self._discard_machine),
             "setMetadata": Effect(self._finish_set_metadata),
             "reset": Effect(lambda arguments: None, self._reset_machine),
+            "updateAndRestart": Effect(self.finish_patch, self._restart_changed),
             **dict.fromkeys(changes, Effect(self.finish_patch)),
             "attachDisk": Effect(self._finish_attach_disk),
             "detachDisk": Effect(self._finish_detach_disk),
@@ -242,6 +243,10 @@ class InstanceMachines(LabeledCollection):
     async def _reset_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self._host.shut_down(arguments["target"])
         await self._boot_machine(arguments, report)
+
+    async def _restart_changed(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        self.change(arguments["target"], **arguments["row"])
+        await self._reset_machine(arguments, report)
 
     async def _shut_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self._host.shut_down(arguments["target"])

@@ -11,6 +11,7 @@ from tpuctl.emulator.compute.core.errors import not_ready
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.instances.bulk_insert import BulkInsertion, batch_of
+from tpuctl.emulator.compute.instances.disk_keys import check_keys
 from tpuctl.emulator.compute.instances.instance_lifecycle import PORT_KEY
 from tpuctl.emulator.compute.instances.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instances.instance_spec import Draft, draft
@@ -157,7 +158,8 @@ class Instances(InstanceSettings):
 
     @idempotent
     async def bulk_insert(self, base: str, request: Any, caller: Caller) -> Any:
-        batch = batch_of(request, [name.rpartition("/")[2] for name in self.names(f"{base}/")])
+        existing_ids = [name.rpartition("/")[2] for name in self.names(f"{base}/")]
+        batch = batch_of(self.context, base.rpartition("/")[0], request, existing_ids)
         drafts: dict[str, Draft] = {}
         for instance_id in batch.names:
             name = f"{base}/{instance_id}"
@@ -289,18 +291,38 @@ class Instances(InstanceSettings):
             raise invalid("The instance has no boot disk.")  # a guess
         return self._change_state(name, "start", "TERMINATED", "STAGING", request, caller)
 
+    @idempotent
+    async def start_with_encryption_key(self, name: str, request: Any, caller: Caller) -> Any:
+        """With the keys of the disks that customers' own keys protect."""
+        body = as_row(request.instances_start_with_encryption_key_request_resource)
+        check_keys(name, self.require(name), body)
+        shown_verb = "startWithEncryptionKey"
+        return self._change_state(
+            name, "start", "TERMINATED", "STAGING", request, caller, shown_verb
+        )
+
     def _change_state(
-        self, name: str, verb: str, before: str, during: str, request: Any, caller: Caller
+        self,
+        name: str,
+        verb: str,
+        before: str,
+        during: str,
+        request: Any,
+        caller: Caller,
+        shown_verb: str = "",
     ) -> Any:
         """Stop or start. In the target state already, the operation does nothing."""
+        shown_verb = shown_verb or verb
         row = self.require(name)
         if row["status"] not in _STABLE_STATES:
             raise not_ready(name)
         if row["status"] != before:
-            return self.begin("nothing", name, caller, {}, request.request_id, shown_verb=verb)
+            return self.begin(
+                "nothing", name, caller, {}, request.request_id, shown_verb=shown_verb
+            )
         with self.store.transaction():
             self.change(name, status=during)
-            return self.begin(verb, name, caller, {}, request.request_id)
+            return self.begin(verb, name, caller, {}, request.request_id, shown_verb=shown_verb)
 
     def preempt(self, name: str, notice: float) -> None:
         """Preempt a running instance as Google preempts spot ones, with notice."""
