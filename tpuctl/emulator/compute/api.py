@@ -274,6 +274,7 @@ COLLECTIONS = (
     "ResourcePolicies",
     "Routes",
     "Snapshots",
+    "StoragePools",
     "Subnetworks",
     "ZoneOperations",
     "Zones",
@@ -321,6 +322,7 @@ _PACES = {
     "compute.disks": (0.3, 5.0),  # guess
     "compute.snapshots": (0.3, 8.0),  # guess
     "compute.images": (0.5, 30.0),  # guess
+    "compute.storagePools": (0.5, 30.0),  # guess
     "compute.reservations": (0.3, 8.0),  # guess
     "compute.futureReservations": (0.3, 8.0),  # guess
     "compute.resourcePolicies": (0.2, 3.0),  # guess

@@ -11,6 +11,7 @@ from tpuctl.emulator.compute.disks.disk_types import DiskTypes
 from tpuctl.emulator.compute.disks.disks import Disks, RegionDisks
 from tpuctl.emulator.compute.disks.images import ImageFamilyViews, Images
 from tpuctl.emulator.compute.disks.snapshots import Snapshots
+from tpuctl.emulator.compute.disks.storage_pools import StoragePools
 from tpuctl.emulator.compute.groups.instance_group_managers import InstanceGroupManagers
 from tpuctl.emulator.compute.groups.instance_groups import Autoscalers, InstanceGroups
 from tpuctl.emulator.compute.groups.resize_requests import ResizeRequests
@@ -77,6 +78,7 @@ class ComputeService(Service, MachineService):
             "RegionInstanceTemplates": RegionInstanceTemplates(context),
             "ResourcePolicies": ResourcePolicies(context),
             "Routes": Routes(context, self.subnetworks),
+            "StoragePools": StoragePools(context),
         }
         self.handlers: Mapping[str, Any] = {
             **collections,

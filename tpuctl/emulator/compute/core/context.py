@@ -29,6 +29,7 @@ RESIZE_REQUESTS = "compute.instanceGroupManagerResizeRequests"
 RESOURCE_POLICIES = "compute.resourcePolicies"
 ROUTES = "compute.routes"
 SNAPSHOTS = "compute.snapshots"
+STORAGE_POOLS = "compute.storagePools"
 
 Row = dict[str, Any]
 Items = list[tuple[str, Row]]

@@ -23,6 +23,7 @@ _INITIALIZE_PARAMS = _whole(
     *("architecture", "description", "diskName", "diskSizeGb", "diskType"),
     *("enableConfidentialCompute", "labels", "licenses", "onUpdateAction", "provisionedIops"),
     *("provisionedThroughput", "replicaZones", "sourceImage", "sourceSnapshot"),
+    "storagePool",
 )
 ATTACHED_DISK: Fields = {
     **_whole("autoDelete", "boot", "deviceName", "diskEncryptionKey", "diskSizeGb", "forceAttach"),
@@ -61,7 +62,7 @@ DISK: Fields = {
     **_whole("enableConfidentialCompute", "guestOsFeatures", "labels", "licenseCodes", "licenses"),
     **_whole("locationHint", "name", "options", "physicalBlockSizeBytes", "provisionedIops"),
     **_whole("provisionedThroughput", "replicaZones", "sizeGb", "sourceDisk", "sourceImage"),
-    **_whole("sourceSnapshot", "type"),
+    **_whole("sourceSnapshot", "storagePool", "type"),
     "asyncPrimaryDisk": _whole(
         "consistencyGroupPolicy", "consistencyGroupPolicyId", "disk", "diskId"
     ),
@@ -72,6 +73,11 @@ IMAGE: Fields = {
     **_whole("shieldedInstanceInitialState", "sourceDisk", "sourceImage", "sourceSnapshot"),
     **_whole("sourceType", "storageLocations"),
 }
+STORAGE_POOL = _whole(
+    *("capacityProvisioningType", "description", "labels", "name"),
+    *("performanceProvisioningType", "poolProvisionedCapacityGb", "poolProvisionedIops"),
+    *("poolProvisionedThroughput", "storagePoolType"),
+)
 ROUTE = _whole(
     *("description", "destRange", "name", "network", "nextHopGateway", "nextHopInstance"),
     *("nextHopIp", "priority", "tags"),

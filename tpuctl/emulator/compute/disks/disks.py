@@ -34,6 +34,7 @@ from tpuctl.emulator.compute.disks.references import (
 )
 from tpuctl.emulator.compute.disks.replication import ReplicatedDisks
 from tpuctl.emulator.compute.disks.snapshots import Snapshots
+from tpuctl.emulator.compute.disks.storage_pools import pool_of_disk
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of, region_of_name, regions, zones
@@ -57,7 +58,10 @@ class Disks(ReplicatedDisks):
 
     kind, message, plural, field = DISKS, "Disk", "disks", "disk"
     scope, supported, labels_field = "zones", DISK, "zone_set_labels_request_resource"
-    links = ("type", "sourceDisk", "sourceImage", "sourceSnapshot", "sourceConsistencyGroupPolicy")
+    links = (
+        *("type", "sourceDisk", "sourceImage", "sourceSnapshot", "sourceConsistencyGroupPolicy"),
+        "storagePool",
+    )
     internal = (BOOT_IMAGE,)
     bodies = "disks"
 
@@ -223,7 +227,8 @@ class Disks(ReplicatedDisks):
             )
             raise bad_field(size_field, str(size), reason)
         complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
-        return _DEFAULTS | self.with_primary(name, complete)
+        pooled = pool_of_disk(self.context, name, complete)
+        return _DEFAULTS | self.with_primary(name, pooled)
 
     def _content(self, name: str, row: Row, image_field: str) -> Content | None:
         """What the disk is made from."""

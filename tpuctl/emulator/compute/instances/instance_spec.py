@@ -39,6 +39,7 @@ _LOCAL_SSD_GB = "375"  # docs.cloud.google.com/compute/docs/disks/local-ssd
 _DISK_FIELDS = (
     *("architecture", "description", "enableConfidentialCompute", "labels", "licenses"),
     *("provisionedIops", "provisionedThroughput", "replicaZones", "sourceImage", "sourceSnapshot"),
+    "storagePool",
 )
 _ONLY_REGIONAL = "Only regional disks can be attached by force."  # a guess
 _HOSTNAME = re.compile(
