@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.callers import Member, grant
+from tests.support.callers import Member, grant, make_role
 from tests.support.locations import PROJECT, PROJECT_NAME, ZONE
 
 UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
@@ -197,3 +197,20 @@ def test_images_need_their_permissions(engine: Any, cloud: Any) -> None:
     )
     grant(cloud, PROJECT_NAME, "roles/compute.storageAdmin", ann.name)
     assert ann.send("POST", path, json=body).ok
+
+
+def test_custom_images_are_used_with_permission(engine: Any, cloud: Any) -> None:
+    make(engine, source_image=UBUNTU)
+    ann = Member(cloud, "ann")
+    permissions = ["compute.disks.create", "compute.images.create"]
+    role = make_role(cloud, "maker", permissions)
+    grant(cloud, PROJECT_NAME, role, ann.name)
+    for path, name in ((f"/compute/v1/{DISKS}", "data"), (f"/compute/v1/{IMAGES}", "second")):
+        body = {"name": name, "sourceImage": "global/images/copy"}
+        status, text = ann.status_and_message("POST", path, json=body)
+        needed = f"'compute.images.useReadOnly' permission for '{IMAGES}/copy'"
+        assert (status, needed in text) == (403, True), text
+        assert ann.send("POST", path, json={**body, "sourceImage": UBUNTU}).ok
+    grant(cloud, PROJECT_NAME, "roles/compute.imageUser", ann.name)
+    body = {"name": "third", "sourceImage": f"{IMAGES}/copy"}
+    assert ann.send("POST", f"/compute/v1/{IMAGES}", json=body).ok

@@ -115,6 +115,8 @@ def _machine(resources: PolicyResources, request: Any, name: str, instance: Any)
             base = disk.initialize_params.disk_name
             disk_name = base or (name if disk.boot else f"{name}-{number}")
             yield Need("compute.disks.create", project, f"{zone}/disks/{disk_name}")
+            image = disk.initialize_params.source_image
+            yield from _image_use(resources, request.project, image)
             if disk.initialize_params.labels:
                 yield Need("compute.disks.setLabels", project, f"{zone}/disks/{disk_name}")
     for interface in instance.network_interfaces:
@@ -127,6 +129,21 @@ def _machine(resources: PolicyResources, request: Any, name: str, instance: Any)
     for account in instance.service_accounts:
         yield Need("compute.instances.setServiceAccount", project, machine)
         yield resources.act_as(account.email, request.project)
+
+
+def _image_use(resources: PolicyResources, project: str, reference: str) -> Iterator[Need]:
+    """docs.cloud.google.com/compute/docs/instances/create-vm-from-custom-image, "Required
+    permissions". Anyone may use images of Google's public projects."""
+    match = re.search(r"(?:projects/([^/]+)/)?(global/images/(?:family/)?[^/]+)$", reference)
+    if match and resources.is_local(match[1] or project):
+        owner = resources.project(match[1] or project)
+        yield Need("compute.images.useReadOnly", owner, f"{owner}/{match[2]}")
+
+
+def _source_image(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    """Of a new disk, which may have it as a parameter too, or of a new image."""
+    for path in ("disk_resource.source_image", "image_resource.source_image", "source_image"):
+        yield from _image_use(resources, request.project, text_at(request, path))
 
 
 def _use(resources: PolicyResources, disk: Any) -> Need:
@@ -226,6 +243,7 @@ _ACCESS = ApiAccess(
         "instance_group": _instance_group,
         "instances": _instances,
         "labels": _labels,
+        "source_image": _source_image,
         "snapshot_labels": _snapshot_labels,
     },
     scopes=("compute",),
