@@ -104,3 +104,9 @@ def test_attaching_requires_use_of_the_policy(engine: Any, cloud: Any, verb: str
     grant(cloud, PROJECT_NAME, "roles/compute.storageAdmin", ann.name)
     change(engine, "add", f"{POLICY}/other")
     assert ann.send("POST", path, json=body).ok
+
+
+def test_other_kinds_of_policies_are_refused_by_name(engine: Any) -> None:
+    policy = {"name": "near", "group_placement_policy": {"collocation": "COLLOCATED"}}
+    with pytest.raises(exceptions.MethodNotImplemented, match=r"resource\.groupPlacementPolicy"):
+        insert(engine, policy)
