@@ -20,7 +20,8 @@ from tpuctl.emulator.compute.disks.references import full_disk, full_snapshot
 
 # Of rows, but not of the resources: the public image that the content comes from, by full name.
 BOOT_IMAGE = "bootImage"
-_INHERITED = ("architecture", "guestOsFeatures", "licenseCodes", "licenses", BOOT_IMAGE)
+_ADDED = ("guestOsFeatures", "licenseCodes", "licenses")
+_INHERITED = ("architecture", BOOT_IMAGE, *_ADDED)
 _UNUSABLE = ("DELETED", "OBSOLETE")
 _DEPRECATED = ("DEPRECATED", *_UNUSABLE)
 _IMAGE = re.compile(
@@ -40,12 +41,20 @@ class Content:
     def size_gb(self) -> int:
         return int(self.row.get("sizeGb") or self.row["diskSizeGb"])
 
-    @property
-    def fields(self) -> Row:
-        """Which source it is, and what is made from it keeps of it."""
+    def copied_to(self, row: Row) -> Row:
+        """The row of what is made from it, with which source it is, and with what it keeps of that.
+
+        Features and licenses of its own come on top.
+        """
         inherited = {field: self.row[field] for field in _INHERITED if field in self.row}
         source = f"source{self.noun.capitalize()}"
-        return {source: self.name, f"{source}Id": self.row["id"], **inherited}
+        copy = {**inherited, **row, source: self.name, f"{source}Id": self.row["id"]}
+        for field in _ADDED:
+            values = inherited.get(field, [])
+            added = [value for value in row.get(field, ()) if value not in values]
+            if values or added:
+                copy[field] = [*values, *added]
+        return copy
 
 
 def content_of_disk(context: ComputeContext, place: str, reference: str) -> Content | None:

@@ -211,22 +211,11 @@ class Disks(ReplicatedDisks):
             raise bad_field("resource.replicaZones", row["replicaZones"][0], reason)
         content = self._content(name, row, image_field)
         if content is not None:
-            complete |= content.fields
+            complete = content.copied_to(complete)
             _check_clone(content, complete)
-        if features := row.get("guestOsFeatures"):
-            inherited = complete["guestOsFeatures"]
-            additional = [feature for feature in features if feature not in inherited]
-            complete["guestOsFeatures"] = inherited + additional
         if "diskEncryptionKey" in row:
             complete["diskEncryptionKey"] = shown_key(row["diskEncryptionKey"])
-        size, min_size = int(row.get("sizeGb", 0)), content.size_gb if content else 0
-        if content is not None and 0 < size < min_size:
-            reason = (
-                f"Requested disk size cannot be smaller than the {content.noun} size "
-                f"({min_size} GB)"
-            )
-            raise bad_field(size_field, str(size), reason)
-        complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
+        complete["sizeGb"] = _size(row, content, kind, size_field)
         pooled = pool_of_disk(self.context, name, complete)
         return _DEFAULTS | self.with_primary(name, pooled)
 
@@ -290,6 +279,16 @@ def _type_of(disk: str, row: Row, field: str) -> str:
     if kind not in (REGIONAL_TYPES if is_regional(disk) else TYPES):
         raise unknown_reference(field, row["type"], "diskType")
     return kind
+
+
+def _size(row: Row, content: Content | None, kind: str, field: str) -> str:
+    size, min_size = int(row.get("sizeGb", 0)), content.size_gb if content else 0
+    if content is not None and 0 < size < min_size:
+        reason = (
+            f"Requested disk size cannot be smaller than the {content.noun} size ({min_size} GB)"
+        )
+        raise bad_field(field, str(size), reason)
+    return str(size or min_size or TYPES[kind][1])
 
 
 def _replica_zones(disk: str, row: Row) -> list[str]:

@@ -29,8 +29,6 @@ from tpuctl.emulator.wire.registry import Caller
 
 _SOURCES = ("sourceDisk", "sourceImage", "sourceSnapshot")
 _STOPPED = ("TERMINATED", "STOPPED", "SUSPENDED")
-# What a request adds to what the source has.
-_ADDED = ("guestOsFeatures", "licenseCodes", "licenses")
 # "Only the following fields can be modified", says the method's description.
 _PATCHED = ("deprecated", "description", "family")
 _MULTI_REGIONS = {"asia": "asia", "europe": "eu"}  # all others are stored in the US
@@ -119,13 +117,9 @@ class Images(LabeledCollection):
         if 0 < size < content.size_gb:  # a guess
             reason = f"It cannot be smaller than the {content.noun} size ({content.size_gb} GB)"
             raise bad_field("resource.diskSizeGb", str(size), reason)
-        inherited = content.fields
         complete = {
             "architecture": "X86_64",
-            **inherited,
-            **row,
-            **{field: inherited[field] for field in inherited if field.startswith("source")},
-            **{field: _merged(inherited, row, field) for field in _ADDED},
+            **content.copied_to(row),
             "sourceType": "RAW",
             "status": "READY",
             "diskSizeGb": str(size or content.size_gb),
@@ -195,11 +189,6 @@ class ImageFamilyViews:
         view = message_of("ImageFamilyView", {})
         view.image.CopyFrom(image)
         return view
-
-
-def _merged(inherited: Row, row: Row, field: str) -> list[Any]:
-    values = list(inherited.get(field, ()))
-    return values + [value for value in row.get(field, ()) if value not in values]
 
 
 def _forbidden(project: str) -> ApiError:

@@ -27,8 +27,7 @@ class Snapshots(LabeledCollection):
         return {
             "snapshotType": "STANDARD",
             "storageLocations": [region_of_name(disk.name)],
-            **row,
-            **disk.fields,
+            **disk.copied_to(row),
             "diskSizeGb": disk.row["sizeGb"],
             "status": "READY",
             "storageBytes": "0",
