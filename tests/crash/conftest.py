@@ -23,7 +23,7 @@ from tpuctl.local_cloud.server_process import LocalCloud
 
 SERVE = Path(__file__).resolve().parents[1] / "support" / "serve_null.py"
 _numbers = itertools.count(1)
-fork_server.prepare(killable_programs.__name__)
+fork_server.prepare("tests.crash.preloaded")
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import gc
-import importlib
 import json
 import re
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,53 +16,11 @@ from google.api_core.exceptions import PermissionDenied
 from google.protobuf import json_format
 
 from tpuctl.api import Tpuctl
-from tpuctl.catalog.compute import machine_types
-from tpuctl.catalog.tpu import accelerator_types
-from tpuctl.cloud.clients import RPC, Cloud
+from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import TpuctlError
-from tpuctl.google_imports import client_module, compute_service
-from tpuctl.model.stack.stack import read_stack
-from tpuctl.model.troubleshooting import known_errors
 
 ACCOUNT = "010CA1-010CA1-010CA1"  # the local cloud's open billing account
-for package, service, _ in RPC.values():
-    client_module(f"google.cloud.{package}", service)
-for module in (
-    *("_strptime", "google.cloud.storage", "google.oauth2.credentials", "google_crc32c"),
-    *(
-        "grpc._interceptor",
-        "tpuctl.flows.local_cloud",
-        "tpuctl.flows.stack.down",
-        "tpuctl.flows.stack.up",
-    ),
-):
-    importlib.import_module(module)
-for load_table in (accelerator_types, machine_types):
-    load_table()  # fills a cache
-for error in known_errors.table().errors:
-    error.find("", "")  # finds its words
-    _ = error.match, error.response  # compiles its patterns
-with tempfile.TemporaryDirectory() as folder:
-    file = Path(folder, "tpuctl.yaml")
-    file.write_text("project: {id: some-project}\ntpu: {type: v3-8, zones: [europe-west4-a]}\n")
-    read_stack(file)  # compiles the models of stack files
-for service in (
-    "networks",
-    "firewalls",
-    "instances",
-    "disks",
-    "images",
-    "addresses",
-    "global_addresses",
-    "subnetworks",
-    "instance_group_managers",
-    "region_instance_templates",
-    "resource_policies",
-):
-    compute_service(service)
-gc.freeze()
-
 LEAKS = 3
 MACHINE = re.compile(r"STACK-tpu-[0-9a-z]{4}(?![0-9a-z])")  # of a group, with a random name
 

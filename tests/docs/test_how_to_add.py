@@ -277,10 +277,10 @@ def test_emulated_method_recipe(make_copy: MakeCopy) -> None:
     rows = [
         line.split("|")
         for line in (copy.tree / "docs/reference/coverage.md").read_text("utf-8").splitlines()
-        if line.startswith("| disks |")
+        if line.startswith("| instances |")
     ]
-    assert any("`stopAsyncReplication`" in row[2] for row in rows)  # emulated
-    assert not any("`stopAsyncReplication`" in row[4] for row in rows)
+    assert any("`setMinCpuPlatform`" in row[2] for row in rows)  # emulated
+    assert not any("`setMinCpuPlatform`" in row[4] for row in rows)
 
 
 @slow

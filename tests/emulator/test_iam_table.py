@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.cloud import compute_v1
 
-from tpuctl.emulator.compute.disks.disks import Disks
+from tpuctl.emulator.compute.disks.snapshots import Snapshots
 from tpuctl.emulator.faults.fault import is_mutating
 from tpuctl.emulator.faults.traffic import Caller
 from tpuctl.emulator.iam.api_access import scopes_allow
@@ -46,11 +46,11 @@ async def test_new_method_without_row_is_reported(
 ) -> None:
     """Adding a handler is enough to serve it; the missing row is reported with its file."""
 
-    async def update(self: Disks, request: Any, caller: Caller) -> Any:
+    async def update_kms_key(self: Snapshots, request: Any, caller: Caller) -> Any:
         return self.begin("patch", self.name_of(request), caller, {"row": {}})
 
-    monkeypatch.setattr(Disks, "update", update, raising=False)
-    method = "google.cloud.compute.v1.Disks/Update"
+    monkeypatch.setattr(Snapshots, "update_kms_key", update_kms_key, raising=False)
+    method = "google.cloud.compute.v1.Snapshots/UpdateKmsKey"
     file = "tpuctl.emulator.compute's permissions.toml"
     assert without_rows(cloud) == [f"{method}: give it a row in {file}"]
     # Without a row, not even a project editor may call it.

@@ -11,12 +11,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from mcp.client.client import Client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from tests.support.forked_cli import run_tpuctl
 from tests.support.polling import async_until
@@ -25,6 +23,9 @@ from tpuctl.cli.main import run
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.view.schemas import envelope_schema
+
+if TYPE_CHECKING:
+    from mcp.client.client import Client
 
 STACK = (
     "stack: {name}\nproject: {{id: local-project}}\n"
@@ -74,6 +75,9 @@ class Agent:
 
 @asynccontextmanager
 async def agent(folder: Path, *options: str) -> AsyncIterator[Agent]:
+    from mcp.client.client import Client  # not when tests are collected: it takes a while
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
     errors = folder / "mcp.stderr"
     server = StdioServerParameters(
         command=sys.executable,

@@ -79,6 +79,7 @@ class Suite:
     has_key: bool = False
     quick: bool = False  # run in `make soak`, where it must pass in at least so many tests
     at_least: int = 1
+    timeout: int = 120  # of a test, in seconds
     no_programs: Sequence[str] = ()
     unset: Sequence[str] = ()
     # A value may have others, as $STORAGE_EMULATOR_HOST.
@@ -218,7 +219,8 @@ def values(suite: Suite, variables: Mapping[str, str]) -> dict[str, str]:
 
 def _pytest(suite: Suite, folder: Path, report: Path) -> list[str]:
     command = [str(locked_python(LOCK)), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    return [*command, "--timeout=120", f"--junit-xml={report}", *suite.tests.split()]
+    limit = f"--timeout={suite.timeout}"
+    return [*command, limit, f"--junit-xml={report}", *suite.tests.split()]
 
 
 def _mocha(suite: Suite, folder: Path, report: Path) -> list[str]:

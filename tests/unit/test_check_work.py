@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import ast
+import gc
+import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpuctl.model.scripts.toml_documents import parse_toml
+from tpuctl.preflight import check
 from tpuctl.preflight.analysis import requirements
 from tpuctl.preflight.analysis.program import syntax
+from tpuctl.preflight.analysis.program.control_flow import loop_around
 from tpuctl.preflight.analysis.program.source import ParsedFiles, Project, load
 from tpuctl.preflight.analysis.tensorflow.strategy_scopes import tpu_strategies
 from tpuctl.preflight.analysis.values.host_code import HostCode
-from tpuctl.preflight.check import check_folder, default_target
-from tpuctl.preflight.findings import Finding
-from tpuctl.preflight.rules import FINDERS
+from tpuctl.preflight.check import check_folder, default_target, target_of
+from tpuctl.preflight.findings import Finding, Target
+from tpuctl.preflight.rules import FINDERS, codes_for
 from tpuctl.preflight.rules.jax import tpu611_key_reused, tpu614_donated_array_read
 from tpuctl.preflight.rules.job import tpu502_secret_in_source
 from tpuctl.preflight.rules.tensorflow_host import tpu413_gpu_left_over
@@ -66,6 +72,22 @@ def test_requirements_are_read_once_for_all_scripts_without_their_own(
     assert len([name for name in scripts if name != "own.py"]) == 1
 
 
+def test_a_lock_is_parsed_once_for_the_python_and_the_packages_of_all_scripts(
+    tmp_path: Path, calls: Calls
+) -> None:
+    lock = 'version = 1\nrequires-python = ">=3.12"\n\n'
+    lock += '[[package]]\nname = "jax"\nversion = "0.4.30"\n'
+    (tmp_path / "uv.lock").write_text(lock, "utf-8")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "trainer"\n', "utf-8")
+    for number in range(3):
+        (tmp_path / f"train{number}.py").write_text("import jax\n", "utf-8")
+    parse_toml.cache_clear()
+    parsed = calls(tomllib, "loads")
+    check_folder(tmp_path, partial(target_of, None))
+    assert target_of(None, tmp_path).asked_by.endswith("uv.lock:2")
+    assert [text for (text,) in parsed].count(lock) == 1
+
+
 @pytest.mark.parametrize("setting", ["requirements.txt", "other.txt"])
 def test_requirements_are_those_of_the_folder_and_the_target(tmp_path: Path, setting: str) -> None:
     from dataclasses import replace
@@ -82,6 +104,27 @@ def test_requirements_are_those_of_the_folder_and_the_target(tmp_path: Path, set
             target = replace(default_target(), requirements=file)
             listed = requirements.required_by(project, target)
             assert [requirement.name for requirement in listed] == [f"{name}-{file[:5]}"]
+
+
+@pytest.mark.parametrize(
+    ("imported", "applies"),
+    [
+        ("jax", False),
+        ("torch_xla", False),
+        ("os", True),
+        ("jax, tensorflow_datasets", True),
+        ("torch_xla, tf_keras", True),
+    ],
+)
+def test_rules_of_tensorflow_on_the_host_stay_out_of_programs_without_it(
+    tmp_path: Path, imported: str, applies: bool
+) -> None:
+    project = project_of(tmp_path, f"import {imported}\n")
+    codes = {*codes_for(project, default_target())}
+    codes_of_node = {*codes_for(project, Target("node", "2.12.0"))}
+    of_the_host = {"TPU301", "TPU401", "TPU406", "TPU409", "TPU413"}
+    assert codes & of_the_host == (of_the_host if applies else set())
+    assert codes_of_node >= of_the_host
 
 
 HOST_LOOP = "for number in range(100):\n    step(number / 2)\n"
@@ -179,3 +222,55 @@ def train(rows):
     lines: Iterator[int] = (node.lineno for node in syntax.returns_of(function))
     assert sorted(lines) == [6, 11, 14]
     assert not [node for (node,) in visited if isinstance(node, ast.expr)]
+
+
+def test_no_garbage_is_collected_during_a_check_even_if_a_timer_enables_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collected: list[str] = []
+
+    def allocate(project: Project, target: Target) -> list[Finding]:
+        gc.enable()  # as the command's timer does after some seconds
+        gc.callbacks.append(lambda phase, details: collected.append(phase))
+        lists = [[number] for number in range(100_000)]
+        gc.callbacks.pop()
+        assert lists
+        return []
+
+    monkeypatch.setattr(check, "codes_for", lambda project, target: ["TPU001"])
+    monkeypatch.setattr(check, "FINDERS", {"TPU001": allocate})
+    thresholds = gc.get_threshold()
+    (tmp_path / "train.py").write_text("import jax\n", "utf-8")
+    check_folder(tmp_path, default_target())
+    assert (collected, gc.get_threshold()) == ([], thresholds)
+
+
+def test_loops_around_calls_are_those_whose_bodies_contain_them(tmp_path: Path) -> None:
+    text = """
+for epoch in range(3):
+    for batch in data(epoch):
+        step(batch)
+    else:
+        save(epoch)
+
+    def report(value=default()):
+        show(value)
+while ready():
+    wait()
+"""
+    module = project_of(tmp_path, text).script
+    loops = {
+        ast.unparse(call): getattr(loop_around(module, call), "lineno", None)
+        for call in module.calls
+    }
+    assert loops == {
+        "range(3)": None,
+        "data(epoch)": 2,
+        "step(batch)": 3,
+        "save(epoch)": 2,
+        "default()": None,
+        "show(value)": None,
+        "ready()": None,
+        "wait()": 10,
+    }
+    assert loop_around in module.cache

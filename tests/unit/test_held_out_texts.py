@@ -21,22 +21,27 @@ in the table of errors, and the number of wrong explanations among all texts:
     16    19     18            12 (67 %)   0      the same
     17    22     21            13 (62 %)   1      the same
     18    11     9             7 (78 %)    0      the same
+    19     24    24            16 (67 %)  0      the same
+    20     16    16            13 (81 %)  0      the same
+    21     15    15            7 (47 %)   0      the same
+    22     10    10            8 (80 %)   2      the two explained wrongly were used
 
 Lot 8 is otherwise unchanged. No text of lot 6 was used; the number of its explained texts was
 printed once while the table was extended. The other lots contain only their unused texts: they show
 that no explanation became wrong, but no rate. Lots 4, 5 and 7 exclude texts with known wording,
 lots 5 and 7 most strictly: their rates are for new wordings only. Lots 6 and 8 contain every text
-that searches found in threads not named in any file, as users meet them. Lots 9 to 18 have some ten
+that searches found in threads not named in any file, as users meet them. Lots 9 to 22 have some ten
 to twenty-five such texts each, and count every text with a known cause, also if the table lacked
 the condition. From lot 12 on there are general entries; four of the texts counted as correct in lot
-13, seven each in lots 15 and 16, five in lot 17, and one in lot 18, have only such an explanation.
-Texts of earlier lots that meant nothing may mean one now. Twelve more texts of lot 4, all explained
-correctly, did not count, because the table names their threads. After the measurement of lot 6 the
-table was extended with other texts; three rows of the lots (loom#359, XEE_tutorial#1, cml#1398)
-matched entries added in between, which were reverted, and two (pytorch-lightning#14391, xpk#751)
-have conditions that the table did not have before. Six more have conditions that became entries of
-their own later: tensorflow#41074, jax#9248, and jax#30104, xla#8732 and maxtext#264, which counted
-as a compiler's bug before, and transformers#16509.
+13, seven each in lots 15 and 16, five in lot 17, one in lot 18, four in lot 19, five in lot 20, and
+two in lot 21, have only such an explanation. The table was extended from the sources of many
+libraries before lot 19. Texts of earlier lots that meant nothing may mean one now. Twelve more
+texts of lot 4, all explained correctly, did not count, because the table names their threads. After
+the measurement of lot 6 the table was extended with other texts; three rows of the lots (loom#359,
+XEE_tutorial#1, cml#1398) matched entries added in between, which were reverted, and two
+(pytorch-lightning#14391, xpk#751) have conditions that the table did not have before. Six more have
+conditions that became entries of their own later: tensorflow#41074, jax#9248, and jax#30104,
+xla#8732 and maxtext#264, which counted as a compiler's bug before, and transformers#16509.
 """
 
 from __future__ import annotations
@@ -62,7 +67,7 @@ def test_no_text_is_explained_wrongly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lot", "size", "in_the_table", "correct"), [(6, 37, 32, 21), (8, 78, 61, 55)]
+    ("lot", "size", "in_the_table", "correct"), [(6, 37, 32, 21), (8, 78, 62, 56)]
 )
 def test_held_out_texts_are_explained_as_often_as_before(
     lot: int, size: int, in_the_table: int, correct: int

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_lfs_pointer
@@ -63,8 +63,7 @@ PLAIN = re.compile(r"[\w./-]+")  # in YAML, without quotes
 SURROGATE = re.compile("[\udc80-\udcff]")
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A member of the bundle: `kind` is file, folder or link; `target` is a link's target.
 
     `origin` is the target of the link that was followed to a file or folder outside.
@@ -100,8 +99,7 @@ class Exclusion:
         return f"{source}{line}" + (f" ({self.pattern})" if self.pattern else "")
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """The files to upload, and those left out because they hold credentials."""
 
     entries: tuple[Entry, ...]
@@ -131,8 +129,7 @@ class _IgnoreFile:
         return result.include, result.index + 1
 
 
-@dataclass(frozen=True)
-class _Scope:
+class _Scope(NamedTuple):
     """What applies to the contents of a folder."""
 
     files: tuple[_IgnoreFile, ...] = ()  # later ones take precedence

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl.errors import TpuctlError
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from tpuctl.model.stack.stack import Stack
 
 
-@dataclass(frozen=True)
-class FolderUpload:
+class FolderUpload(NamedTuple):
     """What a job gets of its folder, as the check asks."""
 
     exclusion_of: Callable[[Path], Exclusion | None]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tpuctl.model.scripts.framework import Framework
 
@@ -69,8 +69,7 @@ def python_version(minor: str) -> tuple[int, ...]:
     return tuple(int(part) for part in minor.split("."))
 
 
-@dataclass(frozen=True)
-class Edit:
+class Edit(NamedTuple):
     """A range of a file and its replacement.
 
     Lines count from 1, columns from 0 in characters; `ast` counts bytes, which `Module.column`
@@ -99,8 +98,7 @@ class Finding:
     edits: tuple[Edit, ...] = ()  # the safe fix, if any; applied together or not at all
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """The documentation of a rule. `bad` and `good` are complete programs if possible."""
 
     code: str
@@ -110,7 +108,7 @@ class Rule:
     rationale: str  # sentences
     bad: str  # Python
     good: str  # Python
-    target: Target = field(default_factory=Target)  # to which `bad` applies
+    target: Target = Target()  # to which `bad` applies
 
 
 @dataclass(frozen=True)

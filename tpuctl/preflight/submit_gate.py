@@ -11,9 +11,8 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuctl.errors import Diagnostic, Refused, Usage
 from tpuctl.files import exists, is_file, is_folder, read_file
@@ -36,8 +35,7 @@ DATA = (  # suffixes of files that may be valid Python by accident: `numpy` is a
 )
 
 
-@dataclass(frozen=True)
-class Runnable:
+class Runnable(NamedTuple):
     """A script, module or command, and the folder to ship with it."""
 
     form: JobKind

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ast
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tpuctl.model.scripts.requirement_files import parse_toml
+from tpuctl.model.scripts.toml_documents import parse_toml
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.requirements import once_per_folder, required_by
 from tpuctl.preflight.findings import Target, UnreadRequirements
@@ -63,7 +62,7 @@ def _installs(project: Project, target: Target) -> Iterator[bool]:
 def _document(root: Path) -> dict[str, object]:
     try:
         return parse_toml((root / "pyproject.toml").read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+    except (OSError, ValueError):
         return {}
 
 

@@ -81,13 +81,34 @@ def test_bulk_insert_is_idempotent_by_request_id(engine: Any) -> None:
         ({"count": 2}, "number of names"),
         ({"min_count": 4}, "between 1 and the count"),
         ({"per_instance_properties": {"No_Name": {}}, "count": 1}, "regex"),
-        ({"source_instance_template": "global/instanceTemplates/t"}, "not emulated"),
+        ({"source_instance_template": "global/instanceTemplates/t"}, "cannot be found"),
     ],
 )
 def test_invalid_bulk_requests_are_rejected(engine: Any, more: Any, complaint: str) -> None:
     with pytest.raises(exceptions.BadRequest, match=complaint):
         begin(engine, {**resource_of(engine), **more})
     assert names_of(engine) == []
+
+
+def test_properties_are_merged_into_those_of_the_template(engine: Any) -> None:
+    """BulkInsertInstanceResource.sourceInstanceTemplate: JSON Merge Patch, RFC 7396."""
+    template = engine.create_template(labels={"a": "template", "b": "template"})
+    properties = {"labels": {"a": "own"}, "machine_type": "n1-standard-2"}
+    resource = {
+        "source_instance_template": template,
+        "name_pattern": "w-#",
+        "count": 2,
+        "instance_properties": properties,
+    }
+    engine.wait_ok(begin(engine, resource))
+    assert names_of(engine) == ["w-1", "w-2"]
+    instance = engine.get("w-2")
+    assert instance.labels == {"a": "own", "b": "template"}
+    assert instance.machine_type.endswith("/n1-standard-2")
+    assert instance.disks[0].disk_size_gb == 50
+    del resource["instance_properties"]
+    engine.wait_ok(begin(engine, resource))
+    assert engine.get("w-3").machine_type.endswith("/n1-standard-1")
 
 
 def test_existing_name_rejects_whole_bulk_insert(engine: Any) -> None:

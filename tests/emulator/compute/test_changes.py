@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from typing import Any
 
 import pytest
@@ -81,6 +82,141 @@ def test_update_of_whole_instance_changes_its_description_alone(engine: Any) -> 
     instance.can_ip_forward = True
     with pytest.raises(exceptions.MethodNotImplemented, match="canIpForward"):
         update(instance)
+
+
+def test_update_changes_machine_type(engine: Any) -> None:
+    """A running instance is restarted, if the request allows it."""
+    engine.wait_ok(engine.insert(engine.controller()))
+
+    def update(kind: str, **more: Any) -> Any:
+        instance = engine.get()
+        instance.machine_type = instance.machine_type.rpartition("/")[0] + f"/{kind}"
+        request = {**engine.in_zone, **AT, "instance_resource": instance, **more}
+        return engine.instances.update_unary(request, timeout=60)
+
+    with pytest.raises(exceptions.BadRequest, match="needs the action RESTART"):
+        update("n1-standard-8", most_disruptive_allowed_action="REFRESH")
+    engine.wait_ok(update("n1-standard-8"))
+    assert engine.cloud.host.called.count("boot") == 2
+    assert engine.cloud.host.specs[NAME].machine_type == "n1-standard-8"
+    engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
+    operation = engine.wait_ok(update("custom-4-819200-ext", minimal_action="REFRESH"))
+    assert operation.operation_type == "update"
+    instance = engine.get()
+    assert (instance.status, engine.cloud.host.called.count("boot")) == ("TERMINATED", 2)
+    assert instance.machine_type.endswith("/machineTypes/custom-4-819200-ext")
+    with pytest.raises(exceptions.BadRequest, match="does not exist in zone"):
+        update("n9-standard-1")
+
+
+def test_update_restarts_if_asked(engine: Any) -> None:
+    engine.wait_ok(engine.insert(engine.controller()))
+    request = {**engine.in_zone, **AT, "instance_resource": engine.get()}
+    engine.wait_ok(
+        engine.instances.update_unary({**request, "minimal_action": "RESTART"}, timeout=60)
+    )
+    assert engine.cloud.host.called.count("boot") == 2
+    with pytest.raises(exceptions.BadRequest, match="minimalAction"):
+        engine.instances.update_unary({**request, "minimal_action": "INVALID"}, timeout=60)
+
+
+KEY = base64.b64encode(b"k" * 32).decode()
+
+
+def test_encrypted_instance_starts_with_the_key_of_its_disk(engine: Any) -> None:
+    body = engine.controller()
+    body["disks"][0]["disk_encryption_key"] = {"raw_key": KEY}
+    engine.wait_ok(engine.insert(body))
+    engine.wait_ok(engine.instances.stop_unary({**engine.in_zone, **AT}, timeout=60))
+    source = engine.get().disks[0].source
+
+    def start(*disks: dict[str, Any]) -> Any:
+        field = "instances_start_with_encryption_key_request_resource"
+        request = {**engine.in_zone, **AT, field: {"disks": disks}}
+        return engine.instances.start_with_encryption_key_unary(request, timeout=60)
+
+    with pytest.raises(exceptions.BadRequest, match="must be provided"):
+        start()
+    other = base64.b64encode(b"x" * 32).decode()
+    with pytest.raises(exceptions.BadRequest, match="does not match"):
+        start({"source": source, "disk_encryption_key": {"raw_key": other}})
+    with pytest.raises(exceptions.BadRequest, match="not a disk of the instance"):
+        start({"source": source + "x", "disk_encryption_key": {"raw_key": KEY}})
+    with pytest.raises(exceptions.MethodNotImplemented, match="kmsKeyName"):
+        start({"source": source, "disk_encryption_key": {"kms_key_name": "x"}})
+    operation = start({"source": source, "disk_encryption_key": {"raw_key": KEY}})
+    engine.wait_ok(operation)
+    assert operation.operation_type == "startWithEncryptionKey"
+    assert engine.get().status == "RUNNING"
+
+
+def test_template_takes_disks_of_an_instance_as_configured(engine: Any) -> None:
+    body = engine.controller()
+    body["disks"][0]["device_name"] = "boot"
+    body["disks"] += [
+        {"initialize_params": {"disk_size_gb": 20}, "device_name": f"disk-{number}"}
+        for number in (1, 2)
+    ]
+    engine.wait_ok(engine.insert(body))
+
+    def insert(name: str, *configs: dict[str, Any]) -> Any:
+        params = {"disk_configs": configs}
+        resource = {"name": name, "source_instance": engine.get().self_link}
+        resource |= {"source_instance_params": params}
+        request = {"project": "local-project", "instance_template_resource": resource}
+        engine.wait_ok(engine.instance_templates.insert_unary(request, timeout=60))
+        request = {"project": "local-project", "instance_template": name}
+        return engine.instance_templates.get(request, timeout=60)
+
+    image = "projects/rocky-linux-cloud/global/images/family/rocky-linux-8"
+    template = insert(
+        "custom",
+        {"device_name": "boot", "instantiate_from": "CUSTOM_IMAGE", "custom_image": image},
+        {"device_name": "disk-1", "instantiate_from": "DO_NOT_INCLUDE"},
+        {"device_name": "disk-2", "auto_delete": True},
+    )
+    boot, data = template.properties.disks
+    assert (boot.initialize_params.source_image, boot.disk_size_gb) == (image, 50)
+    assert (data.device_name, data.auto_delete) == ("disk-2", True)
+    assert len(template.source_instance_params.disk_configs) == 3
+    template = insert("family", {"device_name": "boot", "instantiate_from": "SOURCE_IMAGE_FAMILY"})
+    boot, *others = template.properties.disks
+    assert boot.initialize_params.source_image.endswith("/images/family/ubuntu-2204-lts")
+    assert len(others) == 2
+    for config, text in (
+        ({"device_name": "missing"}, "name of one disk"),
+        ({"device_name": "boot", "instantiate_from": "BLANK"}, "boot disk needs an image"),
+        ({"device_name": "boot", "instantiate_from": "CUSTOM_IMAGE"}, "CUSTOM_IMAGE"),
+        ({"device_name": "disk-1", "instantiate_from": "SOURCE_IMAGE"}, "not made of an image"),
+        ({"device_name": "disk-1", "instantiate_from": "ATTACH_READ_ONLY"}, "read-only"),
+    ):
+        with pytest.raises(exceptions.BadRequest, match=text):
+            insert("wrong", config)
+
+
+def test_usage_is_exported_to_an_existing_bucket(engine: Any) -> None:
+    def export(**location: str) -> Any:
+        request = {"project": "local-project", "usage_export_location_resource": location}
+        return engine.projects.set_usage_export_bucket_unary(request, timeout=60)
+
+    def location() -> tuple[str, str]:
+        project = engine.projects.get({"project": "local-project"}, timeout=60)
+        return (
+            project.usage_export_location.bucket_name,
+            project.usage_export_location.report_name_prefix,
+        )
+
+    assert location() == ("", "")
+    with pytest.raises(exceptions.BadRequest, match="bucket resource cannot be found"):
+        export(bucket_name="reports")
+    engine.cloud.storage().create_bucket("reports")
+    operation = engine.wait_ok(export(bucket_name="reports", report_name_prefix="ours"))
+    assert operation.operation_type == "setUsageExportBucket"
+    assert location() == ("reports", "ours")
+    engine.wait_ok(export(bucket_name="gs://reports"))
+    assert location() == ("gs://reports", "")
+    engine.wait_ok(export())
+    assert location() == ("", "")
 
 
 def test_template_of_existing_instance_has_its_properties(engine: Any) -> None:

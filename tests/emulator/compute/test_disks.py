@@ -261,3 +261,12 @@ def test_boot_disk_is_replaced_while_the_instance_is_stopped(engine: Any) -> Non
     engine.wait_ok(engine.instances.attach_disk_unary(attach, timeout=60))
     engine.wait_ok(engine.instances.start_unary(which, timeout=60))
     assert engine.get().status == "RUNNING"
+
+
+def test_disk_of_an_image_has_licenses_of_its_own_too(engine: Any) -> None:
+    image = "projects/debian-cloud/global/images/family/debian-12"
+    plain = make(engine, "plain", source_image=image)
+    disk = make(engine, "licensed", source_image=image, licenses=["x"], license_codes=[7])
+    assert list(disk.licenses) == [*plain.licenses, "x"]
+    assert list(disk.license_codes) == [*plain.license_codes, 7]
+    assert disk.guest_os_features == plain.guest_os_features

@@ -58,13 +58,13 @@ def test_schedules_are_attached_and_detached(engine: Any) -> None:
 def test_only_schedules_of_its_region_are_attached_to_a_disk(engine: Any) -> None:
     prepare(engine)
     insert(engine, {"name": "shape", "workload_policy": {"type_": "HIGH_THROUGHPUT"}})
-    with pytest.raises(exceptions.BadRequest, match="snapshot schedule of the disk's region"):
+    with pytest.raises(exceptions.BadRequest, match="of the disk's region"):
         change(engine, "add", f"{POLICY}/shape")
     elsewhere = {"project": PROJECT, "region": "europe-west1"}
     policy = {"name": "far", "snapshot_schedule_policy": DAILY}
     request = {**elsewhere, "resource_policy_resource": policy}
     engine.wait_ok(engine.resource_policies.insert_unary(request, timeout=10))
-    with pytest.raises(exceptions.BadRequest, match="snapshot schedule of the disk's region"):
+    with pytest.raises(exceptions.BadRequest, match="of the disk's region"):
         change(engine, "add", "regions/europe-west1/resourcePolicies/far")
 
 
@@ -104,3 +104,9 @@ def test_attaching_requires_use_of_the_policy(engine: Any, cloud: Any, verb: str
     grant(cloud, PROJECT_NAME, "roles/compute.storageAdmin", ann.name)
     change(engine, "add", f"{POLICY}/other")
     assert ann.send("POST", path, json=body).ok
+
+
+def test_other_kinds_of_policies_are_refused_by_name(engine: Any) -> None:
+    policy = {"name": "near", "group_placement_policy": {"collocation": "COLLOCATED"}}
+    with pytest.raises(exceptions.MethodNotImplemented, match=r"resource\.groupPlacementPolicy"):
+        insert(engine, policy)

@@ -90,6 +90,10 @@ def _instance(resources: PolicyResources, request: Any) -> Iterator[Need]:
 def _instances(resources: PolicyResources, request: Any) -> Iterator[Need]:
     """The requirements of each instance. Names to be numbered are given as their pattern."""
     bulk = request.bulk_insert_instance_resource_resource
+    if bulk.source_instance_template:
+        project = resources.project(request.project)
+        permission = "compute.instanceTemplates.useReadOnly"
+        yield Need(permission, project, bulk.source_instance_template)
     for name in sorted(bulk.per_instance_properties) or [bulk.name_pattern]:
         yield from _machine(resources, request, name, bulk.instance_properties)
 
@@ -111,6 +115,8 @@ def _machine(resources: PolicyResources, request: Any, name: str, instance: Any)
             base = disk.initialize_params.disk_name
             disk_name = base or (name if disk.boot else f"{name}-{number}")
             yield Need("compute.disks.create", project, f"{zone}/disks/{disk_name}")
+            image = disk.initialize_params.source_image
+            yield from _image_use(resources, request.project, image)
             if disk.initialize_params.labels:
                 yield Need("compute.disks.setLabels", project, f"{zone}/disks/{disk_name}")
     for interface in instance.network_interfaces:
@@ -123,6 +129,21 @@ def _machine(resources: PolicyResources, request: Any, name: str, instance: Any)
     for account in instance.service_accounts:
         yield Need("compute.instances.setServiceAccount", project, machine)
         yield resources.act_as(account.email, request.project)
+
+
+def _image_use(resources: PolicyResources, project: str, reference: str) -> Iterator[Need]:
+    """docs.cloud.google.com/compute/docs/instances/create-vm-from-custom-image, "Required
+    permissions". Anyone may use images of Google's public projects."""
+    match = re.search(r"(?:projects/([^/]+)/)?(global/images/(?:family/)?[^/]+)$", reference)
+    if match and resources.is_local(match[1] or project):
+        owner = resources.project(match[1] or project)
+        yield Need("compute.images.useReadOnly", owner, f"{owner}/{match[2]}")
+
+
+def _source_image(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    """Of a new disk, which may have it as a parameter too, or of a new image."""
+    for path in ("disk_resource.source_image", "image_resource.source_image", "source_image"):
+        yield from _image_use(resources, request.project, text_at(request, path))
 
 
 def _use(resources: PolicyResources, disk: Any) -> Need:
@@ -164,21 +185,29 @@ def _disk(resources: PolicyResources, request: Any) -> Iterator[Need]:
 
 
 def _added_policies(resources: PolicyResources, request: Any) -> Iterator[Need]:
-    return _policies(resources, request, request.disks_add_resource_policies_request_resource)
+    return _policies(resources, request, "add")
 
 
 def _removed_policies(resources: PolicyResources, request: Any) -> Iterator[Need]:
-    return _policies(resources, request, request.disks_remove_resource_policies_request_resource)
+    return _policies(resources, request, "remove")
 
 
-def _policies(resources: PolicyResources, request: Any, body: Any) -> Iterator[Need]:
+def _policies(resources: PolicyResources, request: Any, verb: str) -> Iterator[Need]:
     """docs.cloud.google.com/compute/docs/disks/scheduled-snapshots, "Required permissions"."""
+    prefix = "region_disks" if "region" in request.DESCRIPTOR.fields_by_name else "disks"
+    body = getattr(request, f"{prefix}_{verb}_resource_policies_request_resource")
     for policy in body.resource_policies:
         yield Need("compute.resourcePolicies.use", resources.project(request.project), policy)
 
 
 def _labels(resources: PolicyResources, request: Any) -> Iterator[Need]:
-    return _labels_of(resources, request, request.disk_resource, f"zones/{request.zone}/disks")
+    is_regional = "region" in request.DESCRIPTOR.fields_by_name
+    place = f"regions/{request.region}" if is_regional else f"zones/{request.zone}"
+    return _labels_of(resources, request, request.disk_resource, f"{place}/disks")
+
+
+def _image_labels(resources: PolicyResources, request: Any) -> Iterator[Need]:
+    return _labels_of(resources, request, request.image_resource, "global/images")
 
 
 def _snapshot_labels(resources: PolicyResources, request: Any) -> Iterator[Need]:
@@ -209,14 +238,22 @@ _ACCESS = ApiAccess(
         "act_as_current_account": _act_as_current_account,
         "act_as_new_account": _act_as_new_account,
         "disk": _disk,
+        "image_labels": _image_labels,
         "instance": _instance,
         "instance_group": _instance_group,
         "instances": _instances,
         "labels": _labels,
+        "source_image": _source_image,
         "snapshot_labels": _snapshot_labels,
     },
     scopes=("compute",),
     read_scopes=("compute.readonly",),
+    method_scopes={
+        f"{_METHODS}Projects/SetUsageExportBucket": (
+            *("compute", "devstorage.full_control", "devstorage.read_only"),
+            "devstorage.read_write",
+        )
+    },
     # cloud.google.com/iam/docs/service-agents, and of Compute Engine's default account
     # cloud.google.com/compute/docs/access/service-accounts
     agents=(
@@ -247,6 +284,7 @@ COLLECTIONS = (
     "MachineTypes",
     "Networks",
     "Projects",
+    "RegionDisks",
     "RegionInstanceTemplates",
     "RegionOperations",
     "Regions",
@@ -254,6 +292,7 @@ COLLECTIONS = (
     "ResourcePolicies",
     "Routes",
     "Snapshots",
+    "StoragePools",
     "Subnetworks",
     "ZoneOperations",
     "Zones",
@@ -290,6 +329,8 @@ _PACES = {
     "compute.firewalls": (0.3, 10.0),  # guess
     "compute.metadata": (0.3, 8.0),  # guess
     "compute.subnetworks": (0.4, 15.0),  # guess
+    "compute.routes": (0.3, 8.0),  # guess
+    "compute.projects": (0.3, 8.0),  # guess
     "compute.addresses": (0.3, 8.0),  # guess
     "compute.globalAddresses": (0.3, 8.0),  # guess
     # Done in the first response (GoogleCloudPlatform/k8s-config-connector, the cassettes of
@@ -298,6 +339,8 @@ _PACES = {
     "compute.addresses.setLabels": (0.0, 0.0),
     "compute.disks": (0.3, 5.0),  # guess
     "compute.snapshots": (0.3, 8.0),  # guess
+    "compute.images": (0.5, 30.0),  # guess
+    "compute.storagePools": (0.5, 30.0),  # guess
     "compute.reservations": (0.3, 8.0),  # guess
     "compute.futureReservations": (0.3, 8.0),  # guess
     "compute.resourcePolicies": (0.2, 3.0),  # guess

@@ -7,8 +7,11 @@ from typing import Any
 
 from tpuctl.emulator.compute.core.context import ComputeContext
 from tpuctl.emulator.compute.core.operations import Operations
-from tpuctl.emulator.compute.disks.disks import Disks, DiskTypes, Snapshots
+from tpuctl.emulator.compute.disks.disk_types import DiskTypes
+from tpuctl.emulator.compute.disks.disks import Disks, RegionDisks
 from tpuctl.emulator.compute.disks.images import ImageFamilyViews, Images
+from tpuctl.emulator.compute.disks.snapshots import Snapshots
+from tpuctl.emulator.compute.disks.storage_pools import StoragePools
 from tpuctl.emulator.compute.groups.instance_group_managers import InstanceGroupManagers
 from tpuctl.emulator.compute.groups.instance_groups import Autoscalers, InstanceGroups
 from tpuctl.emulator.compute.groups.resize_requests import ResizeRequests
@@ -22,7 +25,8 @@ from tpuctl.emulator.compute.instances.instances import Instances
 from tpuctl.emulator.compute.instances.project import Projects
 from tpuctl.emulator.compute.networks.addresses import Addresses, GlobalAddresses
 from tpuctl.emulator.compute.networks.networks import Firewalls, Networks
-from tpuctl.emulator.compute.networks.subnetworks import Routes, Subnetworks
+from tpuctl.emulator.compute.networks.routes import Routes
+from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.compute.offerings.accelerator_types import AcceleratorTypes
 from tpuctl.emulator.compute.offerings.machine_type_collection import MachineTypes
 from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
@@ -64,6 +68,7 @@ class ComputeService(Service, MachineService):
             "Projects": self.projects,
             "Disks": self.disks,
             "Snapshots": self.snapshots,
+            "Images": self.images,
             "Instances": self.instances,
             "Reservations": self.reservations,
             "FutureReservations": self.future_reservations,
@@ -72,13 +77,14 @@ class ComputeService(Service, MachineService):
             "InstanceTemplates": InstanceTemplates(context),
             "RegionInstanceTemplates": RegionInstanceTemplates(context),
             "ResourcePolicies": ResourcePolicies(context),
+            "Routes": Routes(context, self.subnetworks),
+            "StoragePools": StoragePools(context),
         }
         self.handlers: Mapping[str, Any] = {
             **collections,
             "Autoscalers": Autoscalers(context),
             "InstanceGroups": InstanceGroups(context, self.instances),
-            "Routes": Routes(context, self.subnetworks),
-            "Images": self.images,
+            "RegionDisks": RegionDisks(context, self.snapshots, self.quota.disk_refusal),
             "ImageFamilyViews": ImageFamilyViews(self.images),
             "AcceleratorTypes": AcceleratorTypes(context),
             "MachineTypes": MachineTypes(context),

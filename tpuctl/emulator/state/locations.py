@@ -62,6 +62,12 @@ def region_of(zone: str) -> str:
     return catalog.region_of(zone)
 
 
+def region_of_name(name: str) -> str:
+    """The region of a zonal or regional resource, by its full name."""
+    _, _, scope, location, *_ = name.split("/")
+    return location if scope == "regions" else region_of(location)
+
+
 @cache
 def zones() -> tuple[str, ...]:
     """Every zone: Google's general ones and all with TPUs."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tpuctl.files import is_generated_folder, read_file
 from tpuctl.model.scripts.requirement_files import Requirement, declared
@@ -46,8 +45,7 @@ IMPORT = re.compile(rb"(?m)^[ \t]*(?:import|from)[ \t]+([A-Za-z_]\w*)")
 MAX_FOLDERS, MAX_SCRIPTS, MAX_BYTES = 50, 200, 1 << 20
 
 
-@dataclass(frozen=True)
-class FrameworkChoice:
+class FrameworkChoice(NamedTuple):
     """A framework, and what tells: `job.framework`, or a file relative to the stack's folder."""
 
     framework: Framework

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.dependency_sets import DependencySets, normalize
+from tpuctl.model.scripts.toml_documents import parse_toml
 
 LockForm = Literal["uv", "script", "pylock"]
 UV_LOCK, PYLOCK = "uv.lock", "pylock.toml"
@@ -33,8 +32,7 @@ MINORS = tuple(f"3.{minor}" for minor in range(8, 16))
 MACHINES = ("x86_64", "aarch64")
 
 
-@dataclass(frozen=True)
-class LockedPackage:
+class LockedPackage(NamedTuple):
     """A package of a lock, with the line of its version."""
 
     name: str
@@ -70,8 +68,7 @@ class LockedPackage:
         return bool(self.entry.get("wheels"))
 
 
-@dataclass(frozen=True)
-class Locked:
+class Locked(NamedTuple):
     """A package that a job installs. Conditional: only on some machines or some Pythons."""
 
     package: LockedPackage
@@ -80,8 +77,7 @@ class Locked:
     is_transitive: bool  # required by other packages of an index only
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(NamedTuple):
     """A lock as parsed."""
 
     path: Path
@@ -331,8 +327,8 @@ def read_lock(path: Path) -> Lock:
         line = text.count("\n", 0, conflict.start()) + 1
         raise _invalid(path, line, "it has conflict markers of git", form)
     try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        document = parse_toml(text)
+    except ValueError as error:
         number = re.search(r"at line (\d+)", str(error))
         raise _invalid(path, int(number[1]) if number else 1, str(error), form) from None
     key = "lock-version" if form == "pylock" else "version"

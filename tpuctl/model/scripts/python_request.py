@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
 from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.model.scripts.toml_documents import parse_toml
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
@@ -32,8 +31,7 @@ VERSION = re.compile(r"(?:cpython[-@]?|python-?)?(?P<version>\d+(?:\.\d+){0,2})(
 POETRY = re.compile(r"(?P<sign>[\^~]) *(?P<major>\d+)(?:\.(?P<minor>\d+))?(?:\.\d+)?")
 
 
-@dataclass(frozen=True)
-class PythonRequest:
+class PythonRequest(NamedTuple):
     """Which Pythons a job may run on.
 
     `exact` is the version if one was named, as in "3.12" or "3.12.7". `where` names the key, the
@@ -171,8 +169,8 @@ def _of_poetry(constraint: str) -> str | None:
 def _value(file: Path, keys: Sequence[str]) -> Any:
     """A key of a TOML file; None if it has none, or is no TOML, which its other readers report."""
     try:
-        value: Any = tomllib.loads(_text(file)) if is_file(file) else None
-    except tomllib.TOMLDecodeError:
+        value: Any = parse_toml(_text(file)) if is_file(file) else None
+    except ValueError:
         return None
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None

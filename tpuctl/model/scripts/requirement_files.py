@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import codecs
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
@@ -24,6 +21,7 @@ from tpuctl.model.scripts.lock_files import (
     read_lock,
 )
 from tpuctl.model.scripts.script_metadata import read_script_metadata
+from tpuctl.model.scripts.toml_documents import parse_toml
 
 REQUIREMENTS, PROJECT = "requirements.txt", "pyproject.toml"
 
@@ -42,8 +40,7 @@ REQUIREMENT = re.compile(
 CLAUSE = re.compile(r"\s*(===|==|~=|!=|<=|>=|<|>)\s*v?(\d+(?:\.\d+)*)(\.\*)?\S*\s*")
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """A requirement and where it is declared."""
 
     path: Path
@@ -250,19 +247,12 @@ def parse_requirement(file: Path, number: int, text: str) -> Iterator[Requiremen
         )
 
 
-@lru_cache(maxsize=8)
-def parse_toml(text: str) -> dict[str, Any]:
-    """A document that is only read, as pyproject.toml is for each script of a folder. Raises
-    TOMLDecodeError."""
-    return tomllib.loads(text)
-
-
 def _dependencies(file: Path, names: Sequence[str]) -> Iterator[Requirement]:
     """The dependencies of a project, with its extras and groups of these names."""
     text = _read(file)
     try:
         document = parse_toml(text)
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return
     project, groups = document.get("project", {}), document.get("dependency-groups", {})
     if not isinstance(project, dict) or not isinstance(groups, dict):
@@ -280,7 +270,7 @@ def _dependencies(file: Path, names: Sequence[str]) -> Iterator[Requirement]:
         number = next((n for n, line in enumerate(lines, 1) if dependency in line), 1)
         for requirement in parse_requirement(file, number, dependency):
             column = max(lines[number - 1].find(dependency), 0)
-            yield replace(requirement, column=column)
+            yield requirement._replace(column=column)
 
 
 def _read(file: Path) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
+from tpuctl.model.scripts.toml_documents import parse_toml
 
 START, END = "# /// script", "# ///"
 
@@ -51,8 +51,8 @@ def read_script_metadata(script: Path | None) -> ScriptMetadata | None:
         return None
     content = block[: len(block) - 1 - block[::-1].index(END)]
     try:
-        document = tomllib.loads("\n".join(line[2:] for line in content))
-    except tomllib.TOMLDecodeError as error:
+        document = parse_toml("\n".join(line[2:] for line in content))
+    except ValueError as error:
         raise Usage(
             "Invalid script metadata",
             str(error),

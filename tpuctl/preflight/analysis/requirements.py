@@ -6,10 +6,9 @@ import ast
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tpuctl.errors import Usage
 from tpuctl.files import is_file
@@ -38,8 +37,7 @@ UPGRADE_FLAGS = {"-U", "--upgrade", "--force-reinstall", "-I", "--ignore-install
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(NamedTuple):
     """A package that the script installs with pip."""
 
     module: Module

@@ -21,7 +21,7 @@ NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be pars
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterable[Finding]]
 Value = TypeVar("Value")
-# Not `tensorflow_host` and `tensorflow_input`: TensorFlow may train a model of another library.
+# Not those of HOST_PACKAGES: TensorFlow may train a model of another library.
 FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "jax": lambda project, target: project.uses_jax,
     "jax_host": lambda project, target: project.uses_jax,
@@ -30,6 +30,9 @@ FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "torch": is_torch_on_tpu,
     "torch_processes": is_torch_on_tpu,
 }
+# What TensorFlow does on the host. Only a program of another framework that imports nothing of
+# TensorFlow or Keras certainly does none of it, and TPU nodes run no other framework.
+HOST_PACKAGES = ("tensorflow_host", "tensorflow_input")
 # About what the job of one script installs; the others are about the code of all files.
 JOB_RULES = frozenset(("TPU000", *(f"TPU50{number}" for number in range(3, 9))))
 
@@ -66,6 +69,8 @@ FINDERS: Mapping[str, Find] = _OfModules[Find]("find")
 def codes_for(project: Project, target: Target) -> Iterator[str]:
     """The codes of the rules that may apply to a project, by its imports and target."""
     applies = dict(zip(FRAMEWORKS, frameworks_of(project, target), strict=True))
+    may_use_tensorflow = target.kind == "node" or project.may_use_tensorflow
+    applies |= dict.fromkeys(HOST_PACKAGES, may_use_tensorflow)
     for code, (package, _) in _MODULES.items():
         if applies.get(package, True):
             yield code

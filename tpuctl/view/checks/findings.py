@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.cells import cell_len
 
@@ -20,8 +19,7 @@ INDENT = "    "
 COLORS = {Severity.error: "1;31", Severity.cost: "33", Severity.risk: "36"}
 
 
-@dataclass(frozen=True)
-class TextOutput:
+class TextOutput(NamedTuple):
     """The output's width and colors."""
 
     is_terminal: bool = False

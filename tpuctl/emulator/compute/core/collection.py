@@ -82,6 +82,7 @@ class ReadableCollection:
     scope = "global"  # or "zones", "regions"
     supported: Fields | None = None  # fields of requests; None: all, and they are kept
     links: Sequence[str] = ()  # fields of rows with full names
+    internal: Sequence[str] = ()  # fields of rows that are not part of the resource
     list_endings = ("List", "AggregatedList")  # of the messages of lists
 
     def __init__(self, context: ComputeContext) -> None:
@@ -145,7 +146,8 @@ class ReadableCollection:
 
     def show(self, name: str, row: Row) -> Row:
         """The resource as returned to clients: the row plus its links."""
-        resource = {**row, "selfLink": LINK + name}
+        resource = {field: value for field, value in row.items() if field not in self.internal}
+        resource["selfLink"] = LINK + name
         resource |= {field: LINK + row[field] for field in self.links if field in row}
         scope = name.rsplit("/", 2)[0]
         if self.scope != "global":

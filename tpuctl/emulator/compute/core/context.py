@@ -19,6 +19,7 @@ ADDRESSES = "compute.addresses"
 DISKS = "compute.disks"
 FIREWALLS = "compute.firewalls"
 GLOBAL_ADDRESSES = "compute.globalAddresses"
+IMAGES = "compute.images"
 INSTANCES = "compute.instances"
 INSTANCE_GROUP_MANAGERS = "compute.instanceGroupManagers"
 INSTANCE_TEMPLATES = "compute.instanceTemplates"
@@ -26,6 +27,9 @@ NETWORKS = "compute.networks"
 REGION_INSTANCE_TEMPLATES = "compute.regionInstanceTemplates"
 RESIZE_REQUESTS = "compute.instanceGroupManagerResizeRequests"
 RESOURCE_POLICIES = "compute.resourcePolicies"
+ROUTES = "compute.routes"
+SNAPSHOTS = "compute.snapshots"
+STORAGE_POOLS = "compute.storagePools"
 
 Row = dict[str, Any]
 Items = list[tuple[str, Row]]

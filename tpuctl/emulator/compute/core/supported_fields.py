@@ -22,10 +22,11 @@ def _whole(*names: str) -> Fields:
 _INITIALIZE_PARAMS = _whole(
     *("architecture", "description", "diskName", "diskSizeGb", "diskType"),
     *("enableConfidentialCompute", "labels", "licenses", "onUpdateAction", "provisionedIops"),
-    *("provisionedThroughput", "sourceImage", "sourceSnapshot"),
+    *("provisionedThroughput", "replicaZones", "sourceImage", "sourceSnapshot"),
+    "storagePool",
 )
 ATTACHED_DISK: Fields = {
-    **_whole("autoDelete", "boot", "deviceName", "diskEncryptionKey", "diskSizeGb"),
+    **_whole("autoDelete", "boot", "deviceName", "diskEncryptionKey", "diskSizeGb", "forceAttach"),
     **_whole("guestOsFeatures", "interface", "mode", "source", "type"),
     "initializeParams": _INITIALIZE_PARAMS,
 }
@@ -53,15 +54,37 @@ INSTANCE: Fields = {
     "params": _whole("requestValidForDuration"),
 }
 INSTANCE_TEMPLATE: Fields = {
-    **_whole("description", "name", "sourceInstance"),
+    **_whole("description", "name", "sourceInstance", "sourceInstanceParams"),
     "properties": _PROPERTIES,
 }
-DISK = _whole(
-    *("accessMode", "architecture", "description", "diskEncryptionKey"),
-    *("enableConfidentialCompute", "guestOsFeatures", "labels", "licenseCodes", "licenses"),
-    *("locationHint", "name", "options", "physicalBlockSizeBytes", "provisionedIops"),
-    *("provisionedThroughput", "sizeGb", "sourceDisk", "sourceImage", "sourceSnapshot", "type"),
+DISK: Fields = {
+    **_whole("accessMode", "architecture", "description", "diskEncryptionKey"),
+    **_whole("enableConfidentialCompute", "guestOsFeatures", "labels", "licenseCodes", "licenses"),
+    **_whole("locationHint", "name", "options", "physicalBlockSizeBytes", "provisionedIops"),
+    **_whole("provisionedThroughput", "replicaZones", "sizeGb", "sourceDisk", "sourceImage"),
+    **_whole("sourceSnapshot", "storagePool", "type"),
+    "asyncPrimaryDisk": _whole(
+        "consistencyGroupPolicy", "consistencyGroupPolicyId", "disk", "diskId"
+    ),
+}
+IMAGE: Fields = {
+    **_whole("architecture", "description", "diskSizeGb", "family", "guestOsFeatures"),
+    **_whole("imageEncryptionKey", "labels", "licenseCodes", "licenses", "name", "rawDisk"),
+    **_whole("shieldedInstanceInitialState", "sourceDisk", "sourceImage", "sourceSnapshot"),
+    **_whole("sourceType", "storageLocations"),
+}
+STORAGE_POOL = _whole(
+    *("capacityProvisioningType", "description", "labels", "name"),
+    *("performanceProvisioningType", "poolProvisionedCapacityGb", "poolProvisionedIops"),
+    *("poolProvisionedThroughput", "storagePoolType"),
 )
+ROUTE = _whole(
+    *("description", "destRange", "name", "network", "nextHopGateway", "nextHopInstance"),
+    *("nextHopIp", "priority", "tags"),
+)
+START_WITH_KEYS: Fields = {
+    "disks": {"source": None, "diskEncryptionKey": _whole("rawKey", "sha256")},
+}
 # Output only, as Google's descriptions say, or set by the server: fields of resources that clients
 # have read are in their requests again.
 OUTPUT_ONLY = frozenset(

@@ -1,21 +1,11 @@
-"""Persistent disks and snapshots. Their content is not emulated."""
+"""Persistent disks, zonal and regional. Their content is not emulated."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tpuctl.emulator.compute.core.collection import (
-    FixedCollection,
-    LabeledCollection,
-    Row,
-    Rows,
-    check_name,
-    idempotent,
-)
+from tpuctl.emulator.compute.core.collection import Row, Rows, check_name, idempotent
 from tpuctl.emulator.compute.core.context import DISKS, RESOURCE_POLICIES, ComputeContext
 from tpuctl.emulator.compute.core.errors import (
     bad_field,
@@ -23,37 +13,33 @@ from tpuctl.emulator.compute.core.errors import (
     failed,
     failed_in_use,
     in_use,
-    not_found,
     unknown_reference,
 )
 from tpuctl.emulator.compute.core.messages import LINK, as_row
 from tpuctl.emulator.compute.core.supported_fields import DISK
-from tpuctl.emulator.compute.disks.images import boot_fields, find_image, image_id
+from tpuctl.emulator.compute.disks.content import (
+    BOOT_IMAGE,
+    Content,
+    content_of_disk,
+    content_of_image,
+    content_of_snapshot,
+)
+from tpuctl.emulator.compute.disks.disk_types import REGIONAL_TYPES, TYPES
+from tpuctl.emulator.compute.disks.encryption_keys import shown_key
+from tpuctl.emulator.compute.disks.references import (
+    full_policy,
+    full_snapshot,
+    is_regional,
+    place_of,
+)
+from tpuctl.emulator.compute.disks.replication import ReplicatedDisks
+from tpuctl.emulator.compute.disks.snapshots import Snapshots
+from tpuctl.emulator.compute.disks.storage_pools import pool_of_disk
 from tpuctl.emulator.state.constraints import OrgPolicies
-from tpuctl.emulator.state.locations import region_of
+from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.locations import region_of, region_of_name, regions, zones
 from tpuctl.emulator.state.operations import Arguments, Effect
-from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.wire.registry import Caller
-
-# By type: whether it counts against SSD quota, and the default size in GB
-# (cloud.google.com/compute/docs/disks).
-TYPES = {
-    "pd-standard": (False, 500),
-    "pd-balanced": (True, 100),
-    "pd-ssd": (True, 100),
-    "pd-extreme": (True, 1000),
-    "hyperdisk-balanced": (True, 100),
-    "hyperdisk-ml": (True, 100),
-}
-_SIZES = {"pd-extreme": (500, 65536), "hyperdisk-balanced": (4, 65536), "hyperdisk-ml": (4, 65536)}
-_TITLES = {
-    "pd-standard": "Standard Persistent Disk",
-    "pd-balanced": "Balanced Persistent Disk",
-    "pd-ssd": "SSD Persistent Disk",
-    "pd-extreme": "Extreme Persistent Disk",
-    "hyperdisk-balanced": "Hyperdisk Balanced",
-    "hyperdisk-ml": "Hyperdisk ML",
-}
 
 _INSERT_FIELDS = ("resource.type", "resource.sizeGb", "resource.sourceImage")
 _DEFAULTS = {
@@ -61,100 +47,23 @@ _DEFAULTS = {
     "physicalBlockSizeBytes": "4096",
     "satisfiesPzi": False,
 }
+_ATTACHED_POLICIES = ("diskConsistencyGroupPolicy", "snapshotSchedulePolicy")
 
 
-def _boot_fields(source: Row) -> Row:
-    """What disks and snapshots made from a disk or snapshot of an image keep of it."""
-    fields = ("architecture", "guestOsFeatures", "licenseCodes", "licenses")
-    return {field: source[field] for field in fields if field in source}
+class Disks(ReplicatedDisks):
+    """Zonal disks, the aggregated list of all, and the effects of the operations of all.
 
-
-def full_snapshot(project: str, reference: str) -> str:
-    """The full name of a snapshot given as a link, a partial link, or a bare name."""
-    name = relative_name(reference)
-    if name.startswith("projects/"):
-        return name
-    return f"projects/{project}/global/snapshots/{name.rpartition('/')[2]}"
-
-
-def full_disk(zone: str, reference: str) -> str:
-    """The full name of a disk given as a link, a partial link, or a bare name; `zone` is
-    `projects/P/zones/Z`."""
-    name = relative_name(reference)
-    if name.startswith("projects/"):
-        return name
-    if match := re.fullmatch(r"(?:.*/)?(zones/[^/]+/disks/[^/]+)", name):
-        return f"projects/{zone.split('/')[1]}/{match[1]}"
-    return f"{zone}/disks/{name.rpartition('/')[2]}"
-
-
-def _region(disk: str) -> str:
-    return region_of(disk.split("/")[3])
-
-
-def _full_policy(disk: str, reference: str) -> str:
-    """The full name of a resource policy, given as a link or a partial one."""
-    name = relative_name(reference)
-    if name.startswith("projects/"):
-        return name
-    if name.startswith("regions/"):
-        return f"projects/{disk.split('/')[1]}/{name}"
-    base = f"projects/{disk.split('/')[1]}/regions/{_region(disk)}"
-    return f"{base}/resourcePolicies/{name.rpartition('/')[2]}"
-
-
-def shown_key(key: Row) -> Row:
-    """An encryption key as responses show it: a customer's own key only by its hash.
-
-    CustomerEncryptionKey.sha256: of the key itself, in base64. Content is not encrypted here.
+    Every method works for regional disks too: which one it is, the full name tells.
     """
-    resource = {field: value for field, value in key.items() if field != "rawKey"}
-    if "rawKey" in key:
-        try:
-            digest = hashlib.sha256(base64.b64decode(key["rawKey"], validate=True)).digest()
-        except ValueError:
-            reason = "The key must be encoded in base64."
-            raise bad_field("resource.diskEncryptionKey.rawKey", "", reason) from None
-        resource["sha256"] = base64.b64encode(digest).decode()
-    return resource
-
-
-class Snapshots(LabeledCollection):
-    """Snapshots of a project."""
-
-    kind, message, plural, field = "compute.snapshots", "Snapshot", "snapshots", "snapshot"
-    links, labels_field = ("sourceDisk",), "global_set_labels_request_resource"
-
-    def complete(self, name: str, row: Row) -> Row:
-        if not row.get("sourceDisk"):
-            raise bad_field("resource.sourceDisk", "", "A source disk is required.")
-        source = full_disk(f"projects/{name.split('/')[1]}", row["sourceDisk"])
-        disk = self.context.find(DISKS, source)
-        if disk is None:
-            raise not_found(source)
-        return {
-            "snapshotType": "STANDARD",
-            "storageLocations": [region_of(source.split("/")[3])],
-            **row,
-            "sourceDisk": source,
-            "sourceDiskId": disk["id"],
-            "diskSizeGb": disk["sizeGb"],
-            **_boot_fields(disk),
-            "status": "READY",
-            "storageBytes": "0",
-            "storageBytesStatus": "UP_TO_DATE",
-            "downloadBytes": "0",
-            "creationSizeBytes": "0",
-            "autoCreated": False,
-        }
-
-
-class Disks(LabeledCollection):
-    """Zonal disks."""
 
     kind, message, plural, field = DISKS, "Disk", "disks", "disk"
     scope, supported, labels_field = "zones", DISK, "zone_set_labels_request_resource"
-    links = ("type", "sourceDisk", "sourceImage", "sourceSnapshot")
+    links = (
+        *("type", "sourceDisk", "sourceImage", "sourceSnapshot", "sourceConsistencyGroupPolicy"),
+        "storagePool",
+    )
+    internal = (BOOT_IMAGE,)
+    bodies = "disks"
 
     def __init__(
         self,
@@ -179,6 +88,12 @@ class Disks(LabeledCollection):
     def show(self, name: str, row: Row) -> Row:
         return self._show(name, row, self.users_of(name))
 
+    def all_names(self, project: str) -> Sequence[str]:
+        return self.names(f"projects/{project}/")
+
+    def scopes(self) -> Sequence[str]:
+        return [*map("regions/{}".format, regions()), *map("zones/{}".format, zones())]
+
     def show_all(self, names: Sequence[str]) -> Rows:
         if not names:
             return []
@@ -192,6 +107,8 @@ class Disks(LabeledCollection):
             resource["users"] = [LINK + user for user in users]
         if policies := row.get("resourcePolicies"):
             resource["resourcePolicies"] = [LINK + policy for policy in policies]
+        if is_regional(name):
+            resource["replicaZones"] = [LINK + zone for zone in row["replicaZones"]]
         return resource
 
     async def insert(self, request: Any, caller: Caller) -> Any:
@@ -202,7 +119,7 @@ class Disks(LabeledCollection):
     @idempotent
     async def resize(self, name: str, request: Any, caller: Caller) -> Any:
         """Disks can only grow."""
-        size = int(as_row(request.disks_resize_request_resource).get("sizeGb", 0))
+        size = int(as_row(self.body_of(request, "resize_request_resource")).get("sizeGb", 0))
         if size < int(self.require(name)["sizeGb"]):
             reason = "The new disk size must not be smaller than the old one."  # a guess
             raise bad_field("sizeGb", str(size), reason)
@@ -211,26 +128,39 @@ class Disks(LabeledCollection):
 
     @idempotent
     async def add_resource_policies(self, name: str, request: Any, caller: Caller) -> Any:
-        """Snapshot schedules of the disk's region."""
+        """Snapshot schedules, and a consistency group, of the disk's region."""
         present = self.require(name).get("resourcePolicies", [])
-        references = request.disks_add_resource_policies_request_resource.resource_policies
-        policies = [_full_policy(name, reference) for reference in references]
-        for policy, reference in zip(policies, references, strict=True):
-            row = self.context.find(RESOURCE_POLICIES, policy)
-            if row is None:
-                raise unknown_reference("resourcePolicies", reference, "resourcePolicy")
-            if "snapshotSchedulePolicy" not in row or row["region"] != _region(name):  # a guess
-                reason = "It must be a snapshot schedule of the disk's region."
-                raise bad_field("resourcePolicies", reference, reason)
-        changes = {"resourcePolicies": [*dict.fromkeys([*present, *policies])]}
+        body = self.body_of(request, "add_resource_policies_request_resource")
+        policies = [
+            self._attachable_policy(name, reference) for reference in body.resource_policies
+        ]
+        attached = [*dict.fromkeys([*present, *policies])]
+        groups = [policy for policy in attached if self.is_consistency_group(policy)]
+        if len(groups) > 1:  # a guess
+            reason = f"The disk is in the consistency group '{groups[0]}'."
+            raise bad_field("resourcePolicies", groups[-1], reason)
+        changes = {"resourcePolicies": attached}
         arguments = {"row": changes}
         return self.begin("addResourcePolicies", name, caller, arguments, request.request_id)
+
+    def _attachable_policy(self, disk: str, reference: str) -> str:
+        """The full name of a policy to be attached."""
+        policy = full_policy(disk, reference)
+        row = self.context.find(RESOURCE_POLICIES, policy)
+        if row is None:
+            raise unknown_reference("resourcePolicies", reference, "resourcePolicy")
+        is_kind = any(kind in row for kind in _ATTACHED_POLICIES)
+        if not is_kind or row["region"] != region_of_name(disk):  # a guess
+            reason = "It must be a snapshot schedule or consistency group of the disk's region."
+            raise bad_field("resourcePolicies", reference, reason)
+        return policy
 
     @idempotent
     async def remove_resource_policies(self, name: str, request: Any, caller: Caller) -> Any:
         present = self.require(name).get("resourcePolicies", [])
-        references = request.disks_remove_resource_policies_request_resource.resource_policies
-        removed = [_full_policy(name, reference) for reference in references]
+        body = self.body_of(request, "remove_resource_policies_request_resource")
+        references = body.resource_policies
+        removed = [full_policy(name, reference) for reference in references]
         for policy, reference in zip(removed, references, strict=True):
             if policy not in present:  # a guess
                 reason = "The resource policy is not attached to the disk."
@@ -257,13 +187,12 @@ class Disks(LabeledCollection):
     def check_deletable(self, name: str) -> None:
         for user in self.users_of(name):
             raise in_use("disk", name, user)
+        self.check_not_replicating(name)
 
     def complete(self, name: str, row: Row) -> Row:
-        refusal = self._disk_refusal(name, self.with_defaults(name, row))
         complete = self.with_defaults(name, row)
-        if refusal is not None:
-            complete["refusal"] = refusal
-        return complete
+        refusal = self._disk_refusal(name, complete)
+        return complete if refusal is None else {**complete, "refusal": refusal}
 
     def with_defaults(
         self, name: str, row: Row, fields: tuple[str, str, str] = _INSERT_FIELDS
@@ -273,50 +202,36 @@ class Disks(LabeledCollection):
         `fields` are the request's fields for the type, size, and image, which errors name.
         """
         type_field, size_field, image_field = fields
-        base = name.split("/disks/", maxsplit=1)[0]
-        folder, _, kind = row.get("type", "").rpartition("/")
-        if kind and not folder.endswith("diskTypes"):  # hashicorp/terraform-provider-google#275
-            raise bad_field(type_field, kind, "The URL is malformed.")
-        kind = kind or "pd-standard"
-        if kind not in TYPES:
-            raise unknown_reference(type_field, row["type"], "diskType")
-        complete = {**row, "type": f"{base}/diskTypes/{kind}", "status": "READY"}
-        min_size, size = 0, int(row.get("sizeGb", 0))
-        if row.get("sourceImage"):
-            image = find_image(row["sourceImage"], image_field)
-            self._check_trusted(name.split("/")[1], image.project)
-            complete |= {"sourceImage": image.full_name, "sourceImageId": image_id(image)}
-            complete |= boot_fields(image)
-            min_size = image.size_gb
-        if row.get("sourceSnapshot"):
-            source = full_snapshot(name.split("/")[1], row["sourceSnapshot"])
-            snapshot = self._snapshots.require(source)
-            complete |= {"sourceSnapshot": source, "sourceSnapshotId": snapshot["id"]}
-            complete |= _boot_fields(snapshot)
-            min_size = int(snapshot["diskSizeGb"])
-        if row.get("sourceDisk"):
-            source = full_disk(base, row["sourceDisk"])
-            disk = self.find(source)
-            if disk is None:
-                raise unknown_reference("resource.sourceDisk", row["sourceDisk"], "disk")
-            complete |= {"sourceDisk": source, "sourceDiskId": disk["id"], **_boot_fields(disk)}
-            min_size = int(disk["sizeGb"])
-        if features := row.get("guestOsFeatures"):
-            inherited = complete["guestOsFeatures"]
-            additional = [feature for feature in features if feature not in inherited]
-            complete["guestOsFeatures"] = inherited + additional
+        kind = _type_of(name, row, type_field)
+        complete = {**row, "type": f"{place_of(name)}/diskTypes/{kind}", "status": "READY"}
+        if is_regional(name):
+            complete["replicaZones"] = _replica_zones(name, row)
+        elif row.get("replicaZones"):
+            reason = "Replica zones are of regional disks."  # a guess
+            raise bad_field("resource.replicaZones", row["replicaZones"][0], reason)
+        content = self._content(name, row, image_field)
+        if content is not None:
+            complete = content.copied_to(complete)
+            _check_clone(content, complete)
         if "diskEncryptionKey" in row:
             complete["diskEncryptionKey"] = shown_key(row["diskEncryptionKey"])
-        if 0 < size < min_size:
-            source_kind = next(
-                kind for kind in ("Disk", "Snapshot", "Image") if row.get(f"source{kind}")
-            ).lower()
-            reason = (
-                f"Requested disk size cannot be smaller than the {source_kind} size ({min_size} GB)"
-            )
-            raise bad_field(size_field, str(size), reason)
-        complete["sizeGb"] = str(size or min_size or TYPES[kind][1])
-        return _DEFAULTS | complete
+        complete["sizeGb"] = _size(row, content, kind, size_field)
+        pooled = pool_of_disk(self.context, name, complete)
+        return _DEFAULTS | self.with_primary(name, pooled)
+
+    def _content(self, name: str, row: Row, image_field: str) -> Content | None:
+        """What the disk is made from."""
+        project, content = name.split("/")[1], None
+        if row.get("sourceImage"):
+            content = content_of_image(self.context, project, row["sourceImage"], image_field)
+            self._check_trusted(project, content.name.split("/")[1])
+        if row.get("sourceSnapshot"):
+            content = content_of_snapshot(self.context, project, row["sourceSnapshot"])
+        if row.get("sourceDisk"):
+            content = content_of_disk(self.context, place_of(name), row["sourceDisk"])
+            if content is None:
+                raise unknown_reference("resource.sourceDisk", row["sourceDisk"], "disk")
+        return content
 
     def _check_trusted(self, project: str, image_project: str) -> None:
         """The text is a guess; GoogleCloudPlatform/gce-rescue#137 has it in the operation."""
@@ -350,27 +265,50 @@ class Disks(LabeledCollection):
         return self._users(name.split("/")[1]).get(name, [])
 
 
-class DiskTypes(FixedCollection):
-    """Disk types; every zone has the same."""
+class RegionDisks(Disks):
+    """Disks with replicas in two zones of a region. They are stored beside the zonal ones."""
 
-    message, plural, field = "DiskType", "diskTypes", "disk_type"
-    scope = "zones"
+    scope, labels_field, bodies = "regions", "region_set_labels_request_resource", "region_disks"
 
-    def find(self, name: str) -> Row | None:
-        """Sizes from cloud.google.com/compute/docs/disks."""
-        type_name = name.rpartition("/")[2]
-        if type_name not in TYPES:
-            return None
-        min_size, max_size = _SIZES.get(type_name, (10, 65536))
-        return {
-            "kind": "compute#diskType",
-            "id": str(int(hashlib.sha256(type_name.encode()).hexdigest()[:7], 16)),
-            "creationTimestamp": "1969-12-31T16:00:00.000-08:00",  # Google's value for all of them
-            "name": type_name,
-            "description": _TITLES.get(type_name, type_name),
-            "validDiskSize": f"{min_size}GB-{max_size}GB",
-            "defaultDiskSizeGb": str(TYPES[type_name][1]),
-        }
 
-    def names_in(self, zone: str) -> Sequence[str]:
-        return sorted(TYPES)
+def _type_of(disk: str, row: Row, field: str) -> str:
+    folder, _, kind = row.get("type", "").rpartition("/")
+    if kind and not folder.endswith("diskTypes"):  # hashicorp/terraform-provider-google#275
+        raise bad_field(field, kind, "The URL is malformed.")
+    kind = kind or "pd-standard"
+    if kind not in (REGIONAL_TYPES if is_regional(disk) else TYPES):
+        raise unknown_reference(field, row["type"], "diskType")
+    return kind
+
+
+def _size(row: Row, content: Content | None, kind: str, field: str) -> str:
+    size, min_size = int(row.get("sizeGb", 0)), content.size_gb if content else 0
+    if content is not None and 0 < size < min_size:
+        reason = (
+            f"Requested disk size cannot be smaller than the {content.noun} size ({min_size} GB)"
+        )
+        raise bad_field(field, str(size), reason)
+    return str(size or min_size or TYPES[kind][1])
+
+
+def _replica_zones(disk: str, row: Row) -> list[str]:
+    """Exactly two zones of the region (Disk.replicaZones). The wording is a guess."""
+    field, requested = "resource.replicaZones", row.get("replicaZones", [])
+    if not requested:
+        raise invalid(f"Required field '{field}' not specified", reason="required")
+    names = [zone.rpartition("/")[2] for zone in requested]
+    if len(set(names)) != 2 or len(names) != 2:
+        raise bad_field(field, ", ".join(requested), "Exactly two replica zones must be specified.")
+    for zone in names:
+        if zone not in zones() or region_of(zone) != region_of_name(disk):
+            raise bad_field(field, zone, "Replica zones must be in the region of the disk.")
+    return [f"projects/{disk.split('/')[1]}/zones/{zone}" for zone in names]
+
+
+def _check_clone(content: Content, row: Row) -> None:
+    """A regional clone has a replica in the zone of its zonal source. The wording is a guess."""
+    if content.noun != "disk" or "replicaZones" not in row or is_regional(content.name):
+        return
+    if place_of(content.name) not in row["replicaZones"]:
+        reason = "One of the replica zones must be the zone of the source disk."
+        raise bad_field("resource.replicaZones", row["replicaZones"][0], reason)

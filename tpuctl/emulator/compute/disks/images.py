@@ -1,212 +1,181 @@
-"""Boot images, and the versions of Python and TensorFlow that each contains."""
+"""Images: Google's public ones, and custom ones of disks, snapshots and other images."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from dataclasses import dataclass
-from datetime import date
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
-from tpuctl import catalog
-from tpuctl.emulator.compute.core.context import ComputeContext
-from tpuctl.emulator.compute.core.errors import bad_field, not_found, unknown_reference
-from tpuctl.emulator.compute.core.fingerprint import fingerprint
-from tpuctl.emulator.compute.core.lists import listed
-from tpuctl.emulator.compute.core.messages import LINK, message_of
+from tpuctl.emulator.compute.core.collection import Items, LabeledCollection, Row, idempotent
+from tpuctl.emulator.compute.core.context import IMAGES, INSTANCES
+from tpuctl.emulator.compute.core.errors import bad_field, in_use, not_found, unknown_reference
+from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.core.supported_fields import IMAGE
+from tpuctl.emulator.compute.disks.content import (
+    BOOT_IMAGE,
+    Content,
+    content_of_disk,
+    content_of_image,
+    content_of_snapshot,
+    image_content,
+    latest_image,
+)
+from tpuctl.emulator.compute.disks.encryption_keys import shown_key
+from tpuctl.emulator.compute.disks.public_images import is_public, public_images
+from tpuctl.emulator.compute.disks.references import full_disk
+from tpuctl.emulator.state.errors import ApiError, invalid, unsupported_field
+from tpuctl.emulator.state.locations import region_of_name
+from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.wire.registry import Caller
 
-_BUILD_DATE = date(2026, 9, 15)  # an example only
-# Other public projects that `gcloud compute images list` queries (SDK 528,
-# api_lib/compute/constants.py): readable by anyone, without images here.
-_WITHOUT_IMAGES = frozenset(
-    (
-        *("centos-cloud", "cos-cloud", "fedora-coreos-cloud", "opensuse-cloud"),
-        *("oracle-linux-cloud", "rhel-cloud", "rhel-sap-cloud", "rocky-linux-accelerator-cloud"),
-        *("rocky-linux-cloud", "suse-cloud", "suse-sap-cloud", "ubuntu-os-pro-cloud"),
-        *("windows-cloud", "windows-sql-cloud"),
-    )
-)
-_REFERENCE = re.compile(
-    r"(?:projects/([^/]+)/)?(global/images/(?:family/)?|zones/[^/]+/imageFamilyViews/)([^/]+)$"
-)
+_SOURCES = ("sourceDisk", "sourceImage", "sourceSnapshot")
+_STOPPED = ("TERMINATED", "STOPPED", "SUSPENDED")
+# "Only the following fields can be modified", says the method's description.
+_PATCHED = ("deprecated", "description", "family")
+_MULTI_REGIONS = {"asia": "asia", "europe": "eu"}  # all others are stored in the US
 
 
-_DEBIAN_FEATURES = ("UEFI_COMPATIBLE", "VIRTIO_SCSI_MULTIQUEUE", "GVNIC", "SEV_CAPABLE")
-_UBUNTU_FEATURES = (
-    *("VIRTIO_SCSI_MULTIQUEUE", "SEV_CAPABLE", "SEV_SNP_CAPABLE", "SEV_LIVE_MIGRATABLE"),
-    *("SEV_LIVE_MIGRATABLE_V2", "IDPF", "TDX_CAPABLE", "UEFI_COMPATIBLE", "GVNIC"),
-)
+class Images(LabeledCollection):
+    """Images of a project. Those of Google's public projects are computed and cannot be changed."""
 
+    kind, message, plural, field = IMAGES, "Image", "images", "image"
+    links = _SOURCES
+    supported, labels_field = IMAGE, "global_set_labels_request_resource"
+    internal = (BOOT_IMAGE,)
 
-@dataclass(frozen=True)
-class Image:
-    """An image of a public project. `tensorflow` is its version, None for plain OS images;
-    `python` is None if it is unknown."""
+    def verbs(self) -> dict[str, Effect]:
+        return {**super().verbs(), "deprecate": Effect(self._finish_deprecate)}
 
-    project: str
-    family: str
-    name: str
-    description: str
-    license: str
-    license_code: str
-    guest_features: tuple[str, ...] = _DEBIAN_FEATURES
-    size_gb: int = 10
-    tensorflow: str | None = None
-    python: str | None = None
+    # Lookup.
 
-    @property
-    def full_name(self) -> str:
-        return f"projects/{self.project}/global/images/{self.name}"
+    def collection_name(self, request: Any) -> str:
+        """Anyone may read the public projects; others must exist."""
+        if is_public(request.project):
+            return f"projects/{request.project}/global/images"
+        return super().collection_name(request)
 
+    def find(self, name: str) -> Row | None:
+        content = image_content(self.context, name)
+        return None if content is None else content.row
 
-def tensorflow_family(version: str) -> str:
-    """The ml-images family of a TPU node version, as gcloud's execution-groups names it: before
-    2.4 the patch is omitted if it is 0."""
-    major, minor, patch = (int(part) for part in (*version.split("."), "0")[:3])
-    short = f"tf-{major}-{minor}"
-    return f"{short}-{patch}" if patch or (major >= 2 and minor >= 4) else short
+    def names(self, prefix: str) -> Sequence[str]:
+        return [name for name, _ in self.items(prefix)]
 
+    def items(self, prefix: str) -> Items:
+        project = prefix.split("/")[1]
+        if not is_public(project):
+            return super().items(prefix)
+        names = [image.full_name for image in public_images(project)]
+        return [(name, self.require(name)) for name in names]
 
-# Debian 11 as recorded by GoogleCloudPlatform/k8s-config-connector (the cassette of
-# osconfigguestpolicy); the others as public inventories of 2025 and 2026 list them. Their Pythons
-# are the releases' `python3` (packages.ubuntu.com, packages.debian.org).
-_OS_IMAGES = (
-    Image(
-        "ubuntu-os-cloud",
-        "ubuntu-2204-lts",
-        f"ubuntu-2204-jammy-v{_BUILD_DATE:%Y%m%d}",
-        f"Canonical, Ubuntu, 22.04 LTS, amd64 jammy image built on {_BUILD_DATE}",
-        "ubuntu-2204-lts",
-        "5511465778777431107",
-        _UBUNTU_FEATURES,
-        python="3.10",
-    ),
-    Image(
-        "ubuntu-os-cloud",
-        "ubuntu-2404-lts-amd64",
-        f"ubuntu-2404-noble-amd64-v{_BUILD_DATE:%Y%m%d}",
-        f"Canonical, Ubuntu, 24.04 LTS, amd64 noble image built on {_BUILD_DATE}",
-        "ubuntu-2404-lts",
-        "3242930272766215801",
-        (*_UBUNTU_FEATURES, "SNP_SVSM_CAPABLE"),
-        python="3.12",
-    ),
-    Image(
-        "debian-cloud",
-        "debian-12",
-        f"debian-12-bookworm-v{_BUILD_DATE:%Y%m%d}",
-        f"Debian, Debian GNU/Linux, 12 (bookworm), amd64 built on {_BUILD_DATE:%Y%m%d}",
-        "debian-12-bookworm",
-        "2147286739765738111",
-        (*_DEBIAN_FEATURES, "SEV_LIVE_MIGRATABLE_V2"),
-        python="3.11",
-    ),
-    Image(
-        "debian-cloud",
-        "debian-11",
-        f"debian-11-bullseye-v{_BUILD_DATE:%Y%m%d}",
-        f"Debian, Debian GNU/Linux, 11 (bullseye), amd64 built on {_BUILD_DATE:%Y%m%d}",
-        "debian-11-bullseye",
-        "3853522013536123851",
-        python="3.9",
-    ),
-)
-
-
-# For machines with TPUs: docs.cloud.google.com/tpu/docs/tpu-os-images. They have neither Docker nor
-# a framework; licenses and features are those of Ubuntu's plain images: a guess.
-_TPU_IMAGES = tuple(
-    Image(
-        "ubuntu-os-accelerator-images",
-        family,
-        f"{family}-v{_BUILD_DATE:%Y%m%d}",
-        f"Canonical, Ubuntu, {release} LTS, amd64 TPU image built on {_BUILD_DATE}",
-        *(license_name, license_code),
-        _UBUNTU_FEATURES,
-        python=python,
-    )
-    for family, release, python, license_name, license_code in (
-        (
-            *("ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e", "22.04", "3.10"),
-            *("ubuntu-2204-lts", "5511465778777431107"),
-        ),
-        (
-            *("ubuntu-accel-2404-amd64-tpu-tpu7x", "24.04", "3.12"),
-            *("ubuntu-2404-lts", "3242930272766215801"),
-        ),
-    )
-)
-
-
-@cache
-def _images() -> tuple[Image, ...]:
-    versions = {version.tensorflow for version in catalog.node_versions() if version.tensorflow}
-    return (*_OS_IMAGES, *_TPU_IMAGES, *map(_tensorflow_image, sorted(versions)))
-
-
-def _tensorflow_image(version: str) -> Image:
-    """The license is a guess: no description of such an image is public."""
-    family = tensorflow_family(version)
-    return Image(
-        "ml-images",
-        family,
-        f"{family}-v{_BUILD_DATE:%Y%m%d}",
-        f"TensorFlow {version}",
-        family,
-        _number(family),
-        size_gb=50,
-        tensorflow=version,
-    )
-
-
-def find_image(text: str, field: str = "") -> Image:
-    """The image that a full or partial link, the value of `field`, refers to.
-
-    Forms: `https://…/projects/P/global/images/I`, `projects/P/global/images/family/F`, and
-    gcloud's `projects/P/zones/-/imageFamilyViews/F`.
-    """
-    match = _REFERENCE.search(text)
-    if match is None:
-        reason = "The URL is malformed."
-        raise bad_field(field, text, reason)
-    project, folder, name = match[1] or "", match[2], match[3]
-    is_family = folder != "global/images/"
-    for image in _images():
-        if image.project == project and name == (image.family if is_family else image.name):
-            return image
-    if field and not is_family:
-        raise unknown_reference(field, text, "image")
-    raise not_found(f"projects/{project}/{folder}{name}")
-
-
-class Images:
-    """Images of Google's public projects. Custom images are not emulated."""
-
-    def __init__(self, context: ComputeContext) -> None:
-        self._context = context
-
-    async def get(self, request: Any, caller: Caller) -> Any:
-        self._check_readable(request.project)
-        return show(find_image(f"projects/{request.project}/global/images/{request.image}"))
+    def show(self, name: str, row: Row) -> Row:
+        resource = super().show(name, row)
+        if replacement := row.get("deprecated", {}).get("replacement"):
+            resource["deprecated"] = {**row["deprecated"], "replacement": LINK + replacement}
+        return resource
 
     async def get_from_family(self, request: Any, caller: Caller) -> Any:
-        self._check_readable(request.project)
-        name = f"projects/{request.project}/global/images/family/{request.family}"
-        return show(find_image(name))
+        base = self.collection_name(request)
+        content = latest_image(self.context, base.split("/")[1], request.family)
+        if content is None:
+            raise not_found(f"{base}/family/{request.family}")
+        return message_of("Image", self.show(content.name, content.row))
 
-    async def list(self, request: Any, caller: Caller) -> Any:
-        self._check_readable(request.project)
-        rows = [_row(image) for image in _images() if image.project == request.project]
-        base = f"projects/{request.project}/global/images"
-        return listed(request, "ImageList", "compute#imageList", rows, base)
+    # Changes.
 
-    def _check_readable(self, project: str) -> None:
-        """Anyone may read the public projects; others must exist."""
-        is_public = project in _WITHOUT_IMAGES
-        if not is_public and all(image.project != project for image in _images()):
-            self._context.project(project)
+    def target_of(self, request: Any) -> str:
+        """Refuses changes of Google's projects, where callers have no permissions."""
+        if is_public(request.project):
+            raise _forbidden(f"projects/{request.project}")
+        return super().target_of(request)
+
+    async def insert(self, request: Any, caller: Caller) -> Any:
+        if not request.force_create and request.image_resource.source_disk:
+            self._check_unused(request)
+        return await super().insert(request, caller)
+
+    def _check_unused(self, request: Any) -> None:
+        """A disk of a running instance is only copied by force (images.insert, forceCreate)."""
+        if is_public(request.project):
+            return
+        project = self.collection_name(request).partition("/global/")[0]
+        disk = full_disk(project, request.image_resource.source_disk)
+        for service in self.context.registry.machine_services():
+            for user in service.users_of_disks(project.split("/")[1]).get(disk, ()):
+                instance = self.context.find(INSTANCES, user)
+                if instance is None or instance["status"] not in _STOPPED:
+                    raise in_use("disk", disk, user)
+
+    def complete(self, name: str, row: Row) -> Row:
+        if row.get("rawDisk"):
+            raise unsupported_field("resource.rawDisk")
+        if len([field for field in _SOURCES if row.get(field)]) != 1:
+            # ansible-collections/google.cloud#378
+            text = "Must specify exactly one source for an image."
+            raise invalid(f"Invalid resource usage: '{text}'.", reason="invalidResourceUsage")
+        content = self._content(name, row)
+        size = int(row.get("diskSizeGb", 0))
+        if 0 < size < content.size_gb:  # a guess
+            reason = f"It cannot be smaller than the {content.noun} size ({content.size_gb} GB)"
+            raise bad_field("resource.diskSizeGb", str(size), reason)
+        complete = {
+            "architecture": "X86_64",
+            **content.copied_to(row),
+            "sourceType": "RAW",
+            "status": "READY",
+            "diskSizeGb": str(size or content.size_gb),
+            "archiveSizeBytes": "0",
+            "enableConfidentialCompute": False,
+            "storageLocations": row.get("storageLocations") or [_nearest(content)],
+        }
+        if "imageEncryptionKey" in row:
+            key = shown_key(row["imageEncryptionKey"], "resource.imageEncryptionKey")
+            complete["imageEncryptionKey"] = key
+        return complete
+
+    def _content(self, name: str, row: Row) -> Content:
+        project = name.split("/")[1]
+        if row.get("sourceImage"):
+            return content_of_image(
+                self.context, project, row["sourceImage"], "resource.sourceImage"
+            )
+        if row.get("sourceSnapshot"):
+            return content_of_snapshot(self.context, project, row["sourceSnapshot"])
+        disk = content_of_disk(self.context, f"projects/{project}", row["sourceDisk"])
+        if disk is None:
+            raise unknown_reference("resource.sourceDisk", row["sourceDisk"], "disk")
+        return disk
+
+    @idempotent
+    async def patch(self, name: str, request: Any, caller: Caller) -> Any:
+        before = as_row(message_of("Image", self.show(name, self.require(name))))
+        body = as_row(request.image_resource)
+        changes = {field: body[field] for field in body if body[field] != before.get(field)}
+        for field in changes:
+            if field not in _PATCHED:
+                raise unsupported_field(f"resource.{field}")
+        if "deprecated" in changes:
+            changes["deprecated"] = self._deprecation(name, changes["deprecated"])
+        return self.begin("patch", name, caller, {"row": changes}, request.request_id)
+
+    @idempotent
+    async def deprecate(self, name: str, request: Any, caller: Caller) -> Any:
+        """Without a state, the status is cleared."""
+        self.require(name)
+        status = self._deprecation(name, as_row(request.deprecation_status_resource))
+        return self.begin("deprecate", name, caller, {"status": status}, request.request_id)
+
+    def _deprecation(self, name: str, status: Row) -> Row:
+        if not status.get("replacement"):
+            return status
+        project = name.split("/")[1]
+        replacement = content_of_image(self.context, project, status["replacement"], "replacement")
+        return {**status, "replacement": replacement.name}
+
+    def _finish_deprecate(self, arguments: Arguments) -> None:
+        name, status = arguments["target"], arguments["status"]
+        row = self.require(name)
+        row.pop("deprecated", None)
+        self.store.put_json(self.kind, name, {**row, "deprecated": status} if status else row)
 
 
 class ImageFamilyViews:
@@ -222,43 +191,15 @@ class ImageFamilyViews:
         return view
 
 
-def show(image: Image) -> Any:
-    return message_of("Image", _row(image))
+def _forbidden(project: str) -> ApiError:
+    """As of other projects without permissions; which permission, the local cloud does not say."""
+    text = f"Required permission to change images of '{project}'"
+    return ApiError("PERMISSION_DENIED", text, reason="forbidden")
 
 
-def image_id(image: Image) -> str:
-    return _number(image.full_name)
-
-
-def _number(text: str) -> str:
-    return str(int(hashlib.sha256(text.encode()).hexdigest()[:15], 16))
-
-
-def _row(image: Image) -> dict[str, Any]:
-    return {
-        "kind": "compute#image",
-        "id": image_id(image),
-        "creationTimestamp": f"{_BUILD_DATE}T00:00:00.000-07:00",
-        "name": image.name,
-        "family": image.family,
-        "status": "READY",
-        "sourceType": "RAW",
-        "rawDisk": {"containerType": "TAR", "source": ""},
-        "description": image.description,
-        "labelFingerprint": fingerprint({}),
-        "diskSizeGb": str(image.size_gb),
-        "archiveSizeBytes": str(image.size_gb * 10**8),
-        "storageLocations": ["us", "eu", "asia"],
-        **boot_fields(image),
-        "selfLink": LINK + image.full_name,
-    }
-
-
-def boot_fields(image: Image) -> dict[str, Any]:
-    """What an image gives to the disks made from it."""
-    return {
-        "licenses": [f"{LINK}projects/{image.project}/global/licenses/{image.license}"],
-        "licenseCodes": [image.license_code],
-        "guestOsFeatures": [{"type": feature} for feature in image.guest_features],
-        "architecture": "X86_64",
-    }
+def _nearest(content: Content) -> str:
+    """The multi-region nearest to the source, where Google stores an image by default."""
+    if content.noun != "disk":
+        return str(content.row["storageLocations"][0])
+    region = region_of_name(content.name)
+    return _MULTI_REGIONS.get(region.partition("-")[0], "us")

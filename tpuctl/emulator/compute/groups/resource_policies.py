@@ -1,5 +1,5 @@
-"""Resource policies: workload policies, which shape the instances of a managed group, and snapshot
-schedules, which are attached to disks and take no snapshots here."""
+"""Resource policies: workload policies, which shape the instances of a managed group, and those of
+disks: consistency groups, and snapshot schedules, which take no snapshots here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from tpuctl.emulator.compute.core.collection import Collection, Row
 from tpuctl.emulator.compute.core.context import DISKS, INSTANCE_GROUP_MANAGERS
 from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.state.errors import invalid, unsupported_field
 
 _POLICIES = (
     *("diskConsistencyGroupPolicy", "groupPlacementPolicy", "instanceSchedulePolicy"),
@@ -20,7 +20,7 @@ _TOPOLOGY = re.compile(r"[1-9]\d*(?:x[1-9]\d*){1,2}")
 
 
 class ResourcePolicies(Collection):
-    """Policies of a region, of two kinds."""
+    """Policies of a region, of three kinds."""
 
     kind, message, plural = "compute.resourcePolicies", "ResourcePolicy", "resourcePolicies"
     field, scope = "resource_policy", "regions"
@@ -33,8 +33,8 @@ class ResourcePolicies(Collection):
             self._check_workload(row["workloadPolicy"])
         elif kinds == ["snapshotSchedulePolicy"]:
             self._check_schedule(row["snapshotSchedulePolicy"])
-        else:
-            raise invalid("Only workload policies and snapshot schedules are emulated.")
+        elif kinds != ["diskConsistencyGroupPolicy"]:
+            raise unsupported_field(f"resource.{kinds[0]}")
         return {**row, "region": name.split("/")[3], "status": "READY"}
 
     def _check_schedule(self, policy: Row) -> None:

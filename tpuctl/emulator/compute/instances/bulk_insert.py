@@ -9,14 +9,16 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from tpuctl.emulator.compute.core.collection import Row, check_name
+from tpuctl.emulator.compute.core.context import ComputeContext
 from tpuctl.emulator.compute.core.errors import bad_field, failed
 from tpuctl.emulator.compute.core.messages import as_row
 from tpuctl.emulator.compute.core.operation_resource import show
-from tpuctl.emulator.state.errors import invalid
+from tpuctl.emulator.compute.instances.instance_templates import find_template, template_name
 from tpuctl.emulator.state.operations import Arguments
 
 _PATTERN = re.compile(r"([^#]*)(#{1,18})([^#]*)")
@@ -32,14 +34,10 @@ class Batch:
     properties: Row
 
 
-def batch_of(request: Any, existing: Iterable[str]) -> Batch:
-    """Parse and validate the body; `existing` are the names of the zone's instances."""
+def batch_of(context: ComputeContext, zone: str, request: Any, existing: Iterable[str]) -> Batch:
+    """Parse and validate the body; `existing` are the names of the instances of the zone."""
     body = as_row(request.bulk_insert_instance_resource_resource)
-    if "sourceInstanceTemplate" in body:
-        raise invalid("Templates of bulk insertions are not emulated.")
-    if "instanceProperties" not in body:
-        reason = "Instance properties must be specified."
-        raise bad_field(_FIELD.format("instanceProperties"), "", reason)
+    properties = _properties(context, zone, body)
     per_instance = body.get("perInstanceProperties", {})
     pattern = body.get("namePattern", "")
     if bool(per_instance) == bool(pattern):
@@ -58,12 +56,34 @@ def batch_of(request: Any, existing: Iterable[str]) -> Batch:
     names = tuple(sorted(per_instance)) or _numbered_names(pattern, count, existing)
     for name in names:
         check_name(name)
-    properties = body["instanceProperties"]
     for disk in properties.get("disks", ()):
         params = disk.get("initializeParams", {})
         if "diskType" in params:  # a name here, a link in an instance (its description)
             params["diskType"] = f"diskTypes/{params['diskType'].rpartition('/')[2]}"
     return Batch(names, min_count, properties)
+
+
+def _properties(context: ComputeContext, zone: str, body: Row) -> Row:
+    """Those of the template, changed by the request's own as in RFC 7396, JSON Merge Patch."""
+    own: Row = body.get("instanceProperties", {})
+    if "sourceInstanceTemplate" in body:
+        field = _FIELD.format("sourceInstanceTemplate")
+        name = template_name(context, zone, body["sourceInstanceTemplate"], field)
+        template = find_template(context, name)
+        assert template is not None, "its name has just been looked up"
+        merged: Row = _merge_patch(template["properties"], own)
+        return merged
+    if not own:
+        reason = "Instance properties must be specified."
+        raise bad_field(_FIELD.format("instanceProperties"), "", reason)
+    return own
+
+
+def _merge_patch(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, dict) or not isinstance(target, dict):
+        return deepcopy(patch)
+    merged = {field: _merge_patch(target.get(field), value) for field, value in patch.items()}
+    return {**deepcopy(target), **merged}
 
 
 def _numbered_names(pattern: str, count: int, existing: Iterable[str]) -> tuple[str, ...]:

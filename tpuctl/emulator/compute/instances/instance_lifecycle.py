@@ -13,8 +13,9 @@ from tpuctl import catalog
 from tpuctl.emulator.compute.core.collection import LabeledCollection, Row, Rows
 from tpuctl.emulator.compute.core.context import DISKS, INSTANCES, ComputeContext
 from tpuctl.emulator.compute.core.errors import failed
+from tpuctl.emulator.compute.disks.content import boot_image
 from tpuctl.emulator.compute.disks.disks import Disks
-from tpuctl.emulator.compute.disks.images import Image, find_image
+from tpuctl.emulator.compute.disks.public_images import Image
 from tpuctl.emulator.compute.instances.capacity import Capacity
 from tpuctl.emulator.compute.instances.instance_spec import Sources
 from tpuctl.emulator.compute.instances.project import Projects
@@ -81,6 +82,7 @@ class InstanceMachines(LabeledCollection):
             "delete": Effect(self._finish_deletion, self._discard_machine),
             "setMetadata": Effect(self._finish_set_metadata),
             "reset": Effect(lambda arguments: None, self._reset_machine),
+            "updateAndRestart": Effect(self.finish_patch, self._restart_changed),
             **dict.fromkeys(changes, Effect(self.finish_patch)),
             "attachDisk": Effect(self._finish_attach_disk),
             "detachDisk": Effect(self._finish_detach_disk),
@@ -170,9 +172,7 @@ class InstanceMachines(LabeledCollection):
     def _image(self, row: Row) -> Image | None:
         boot_disk: Row = next((disk for disk in row["disks"] if disk["boot"]), {})
         disk = self._disks.find(boot_disk.get("source", ""))
-        if disk is None or "sourceImage" not in disk:
-            return None
-        return find_image(disk["sourceImage"])
+        return None if disk is None else boot_image(disk)
 
     async def resume(self) -> None:
         """Boot every machine that was running when the last process exited."""
@@ -243,6 +243,10 @@ class InstanceMachines(LabeledCollection):
     async def _reset_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self._host.shut_down(arguments["target"])
         await self._boot_machine(arguments, report)
+
+    async def _restart_changed(self, arguments: Arguments, report: Callable[[str], None]) -> None:
+        self.change(arguments["target"], **arguments["row"])
+        await self._reset_machine(arguments, report)
 
     async def _shut_machine(self, arguments: Arguments, report: Callable[[str], None]) -> None:
         await self._host.shut_down(arguments["target"])
@@ -347,10 +351,20 @@ class InstanceMachines(LabeledCollection):
             self.context.registry.in_background(self._reconfigure(name))
 
     def _finish_attach_disk(self, arguments: Arguments) -> None:
+        if arguments.get("force"):
+            self.detach_from_users(arguments["disk"]["source"])
         row = self.require(arguments["target"])
         disks = sorted([*row["disks"], arguments["disk"]], key=lambda disk: not disk["boot"])
         self.save(arguments["target"], {**row, "disks": disks})
         self.stamp_disks([arguments["disk"]], "lastAttachTimestamp")
+
+    def detach_from_users(self, disk: str) -> None:
+        """Detach a disk from its instances, which can no longer write to it (docs.cloud.google.com/
+        compute/docs/disks/repd-failover, "force-attach"); how they are shown then is a guess."""
+        for user in self._disks.users_of(disk):
+            row = self.find(user) or {"disks": []}
+            others = [each for each in row["disks"] if each.get("source") != disk]
+            self.change(user, disks=others)
 
     def _finish_detach_disk(self, arguments: Arguments) -> None:
         row = self.require(arguments["target"])

@@ -26,7 +26,9 @@ from tpuctl.emulator.compute.offerings.scheduling import scheduling
 from tpuctl.emulator.state.errors import invalid, unsupported_field
 from tpuctl.emulator.wire.registry import Caller
 
-_UPDATED_FIELDS = ("deletionProtection", "description")  # by the method for the whole resource
+# By the method for the whole resource.
+_UPDATED_FIELDS = ("deletionProtection", "description", "machineType")
+_ACTIONS = ("", "NO_EFFECT", "REFRESH", "RESTART")  # instances.update, the least disruptive first
 
 
 class InstanceSettings(InstanceMachines):
@@ -57,7 +59,7 @@ class InstanceSettings(InstanceMachines):
         body = as_row(request.attached_disk_resource)
         check_supported(body, EXISTING_DISK if "source" in body else ATTACHED_DISK)
         if request.force_attach:
-            raise unsupported_field("forceAttach")
+            body["forceAttach"] = True
         if body.get("boot") and any(disk["boot"] for disk in row["disks"]):
             raise bad_field("resource.boot", "true", "The instance has a boot disk.")
         index = 1 + max((other["index"] for other in row["disks"]), default=-1)
@@ -66,7 +68,8 @@ class InstanceSettings(InstanceMachines):
         if any(other.get("deviceName") == disk["deviceName"] for other in row["disks"]):
             reason = "The device name is in use."
             raise bad_field("resource.deviceName", disk["deviceName"], reason)
-        return self.begin("attachDisk", name, caller, {"disk": disk}, request.request_id)
+        more = {"disk": disk, "force": body.get("forceAttach", False)}
+        return self.begin("attachDisk", name, caller, more, request.request_id)
 
     @idempotent
     async def detach_disk(self, name: str, request: Any, caller: Caller) -> Any:
@@ -151,7 +154,30 @@ class InstanceSettings(InstanceMachines):
             if field not in _UPDATED_FIELDS:
                 raise unsupported_field(f"resource.{field}")
             changes[field] = value
-        return self._change("update", name, request, caller, **changes)
+        if "machineType" in changes:
+            changes["machineType"] = machine_type_of(name, changes)
+        verb = "updateAndRestart" if self._needs_restart(row, changes, request) else "update"
+        arguments = {"row": changes}
+        return self.begin(
+            verb, name, caller, arguments, request.request_id, shown_verb="update", step=self.kind
+        )
+
+    @staticmethod
+    def _needs_restart(row: Row, changes: Row, request: Any) -> bool:
+        """Of a running instance, if the change or the request demands it. Raises an error, whose
+        wording is a guess, if the request does not allow it."""
+        least, allowed = request.minimal_action, request.most_disruptive_allowed_action
+        for field, value in (("minimalAction", least), ("mostDisruptiveAllowedAction", allowed)):
+            if value not in _ACTIONS:
+                raise bad_field(field, value, f"Must be one of {', '.join(_ACTIONS[1:])}.")
+        if row["status"] == "TERMINATED":
+            return False
+        action = "RESTART" if "machineType" in changes else "NO_EFFECT"
+        action = max(action, least, key=_ACTIONS.index)
+        if allowed and _ACTIONS.index(action) > _ACTIONS.index(allowed):
+            reason = f"The update needs the action {action}."
+            raise bad_field("mostDisruptiveAllowedAction", allowed, reason)
+        return bool(action == "RESTART")
 
     def _change(self, verb: str, name: str, request: Any, caller: Caller, **changes: Any) -> Any:
         arguments = {"row": changes}

@@ -16,7 +16,10 @@ from tpuctl.emulator.compute.core.errors import (
     unknown_reference,
 )
 from tpuctl.emulator.compute.core.supported_fields import INSTANCE, check_supported
-from tpuctl.emulator.compute.disks.disks import Disks, full_disk, shown_key
+from tpuctl.emulator.compute.disks.disks import Disks
+from tpuctl.emulator.compute.disks.encryption_keys import shown_key
+from tpuctl.emulator.compute.disks.references import full_disk, is_regional
+from tpuctl.emulator.compute.disks.replication import is_replicated_to
 from tpuctl.emulator.compute.instances.project import checked_items
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.compute.offerings.machine_types import MachineType, machine_type
@@ -35,8 +38,10 @@ _LOCAL_SSD_GB = "375"  # docs.cloud.google.com/compute/docs/disks/local-ssd
 # Of initializeParams: those of the new disk itself.
 _DISK_FIELDS = (
     *("architecture", "description", "enableConfidentialCompute", "labels", "licenses"),
-    *("provisionedIops", "provisionedThroughput", "sourceImage", "sourceSnapshot"),
+    *("provisionedIops", "provisionedThroughput", "replicaZones", "sourceImage", "sourceSnapshot"),
+    "storagePool",
 )
+_ONLY_REGIONAL = "Only regional disks can be attached by force."  # a guess
 _HOSTNAME = re.compile(
     r"(?=.{1,253}$)[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?)+"
 )
@@ -63,6 +68,7 @@ class Draft:
     row: Row
     disks: dict[str, Row]
     wait_seconds: int = 0  # for capacity
+    forced_disks: tuple[str, ...] = ()  # disks that others lose, by forceAttach
 
 
 def draft(sources: Sources, name: str, body: Row) -> Draft:
@@ -111,7 +117,14 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
     if [disk["boot"] for disk in row["disks"]].count(True) != 1 or not row["disks"][0]["boot"]:
         reason = "Exactly one boot disk must be specified, and first."
         raise bad_field("resource.disks[0].boot", "", reason)
-    return Draft(row, disks, wait_seconds(body, scheduled["provisioningModel"]))
+    forced_disks = [
+        disk["source"]
+        for disk, attachment in zip(row["disks"], requested, strict=True)
+        if attachment.get("forceAttach")
+    ]
+    return Draft(
+        row, disks, wait_seconds(body, scheduled["provisioningModel"]), tuple(forced_disks)
+    )
 
 
 def attached_disk(
@@ -122,13 +135,26 @@ def attached_disk(
     machine: MachineType,
     field: str = "resource.source",
 ) -> Row:
-    """The attachment of an existing disk to an instance."""
-    source = full_disk(name.split("/instances/", maxsplit=1)[0], body.get("source", ""))
+    """The attachment of an existing disk to an instance.
+
+    With `forceAttach`, a regional disk may be in use: its other users lose it.
+    """
+    zone = name.split("/instances/", maxsplit=1)[0]
+    source = full_disk(zone, body.get("source", ""))
     disk = sources.disks.find(source)
     if disk is None:
         raise unknown_reference(field, body.get("source", ""), "disk")
+    if zone not in disk.get("replicaZones", (zone,)):  # a guess
+        reason = f"The disk has no replica in the zone '{zone.rpartition('/')[2]}'."
+        raise bad_field(field, body["source"], reason)
+    if is_replicated_to(disk):  # a guess
+        raise bad_field(field, body["source"], "The disk is the target of a replication.")
     _check_disk_type(disk["type"].rpartition("/")[2], machine)
     mode = body.get("mode", "READ_WRITE")
+    if body.get("forceAttach"):
+        if not is_regional(source):  # "you will receive an error": the field's description
+            raise bad_field(f"{field.rpartition('.')[0]}.forceAttach", "true", _ONLY_REGIONAL)
+        return _disk_attachment(source, disk, index, body)
     for user in sources.disks.users_of(source):
         if mode == "READ_WRITE" or _is_written(sources, source, user):
             raise in_use("disk", source, user)
@@ -276,17 +302,20 @@ def _disk(
     new_disks: dict[str, Row],
     machine: MachineType,
 ) -> Row:
-    if body.get("type") == "SCRATCH":
-        return _local_ssd(index, body)
-    if "source" in body:
+    if "source" in body and body.get("type") != "SCRATCH":
         field = f"resource.disks[{index}].source"
         return attached_disk(sources, name, index, body, machine, field)
-    base, instance_id = name.split("/instances/")
     params = body.get("initializeParams", {})
+    if body.get("forceAttach") and not params.get("replicaZones"):
+        raise bad_field(f"resource.disks[{index}].forceAttach", "true", _ONLY_REGIONAL)
+    if body.get("type") == "SCRATCH":
+        return _local_ssd(index, body)
+    base, instance_id = name.split("/instances/")
     disk_name = params.get("diskName") or (
         instance_id if body.get("boot") else f"{instance_id}-{index}"
     )
-    full = f"{base}/disks/{disk_name}"
+    region = f"projects/{base.split('/')[1]}/regions/{region_of(base.split('/')[3])}"
+    full = f"{region if params.get('replicaZones') else base}/disks/{disk_name}"
     if full in new_disks or sources.disks.find(full) is not None:
         raise already_exists(full)
     kind = params.get("diskType", "")
@@ -303,6 +332,9 @@ def _disk(
     place = f"resource.disks[{index}].initializeParams"
     fields = (f"{place}.diskType", f"{place}.diskSizeGb", f"{place}.sourceImage")
     new_disks[full] = sources.disks.with_defaults(full, row, fields)
+    if base not in new_disks[full].get("replicaZones", (base,)):  # AttachedDisk's description
+        reason = f"One of them must be the zone '{base.rpartition('/')[2]}' of the instance."
+        raise bad_field(f"{place}.replicaZones", params["replicaZones"][0], reason)
     return _disk_attachment(full, new_disks[full], index, body)
 
 

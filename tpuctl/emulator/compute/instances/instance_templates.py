@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tpuctl.emulator.compute.core.collection import Collection, Row
+from tpuctl.emulator.compute.core.collection import Collection, Row, Rows
 from tpuctl.emulator.compute.core.context import (
-    DISKS,
     INSTANCE_GROUP_MANAGERS,
     INSTANCE_TEMPLATES,
     INSTANCES,
@@ -18,6 +17,7 @@ from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use, unknow
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK
 from tpuctl.emulator.compute.core.supported_fields import INSTANCE_TEMPLATE
+from tpuctl.emulator.compute.instances.template_disks import template_disks
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import region_of, regions
 from tpuctl.emulator.state.operations import Arguments
@@ -73,20 +73,9 @@ _SHARED_FIELDS = (
 )
 
 
-def _properties(context: ComputeContext, instance: Row) -> Row:
-    """The properties of an existing instance. Its boot disk is made of the same image again; other
-    disks are new ones of the same size (InstanceTemplate.sourceInstanceParams)."""
-    disks = []
-    for disk in instance["disks"]:
-        source = context.find(DISKS, disk["source"]) if "source" in disk else None
-        params = {}
-        if source is not None:
-            params = {"diskSizeGb": source["sizeGb"], "diskType": source["type"].rpartition("/")[2]}
-            if disk["boot"] and "sourceImage" in source:
-                params["sourceImage"] = source["sourceImage"]
-        fields = ("autoDelete", "boot", "deviceName", "interface", "mode", "type")
-        attachment = {field: disk[field] for field in fields if field in disk}
-        disks.append(attachment | ({"initializeParams": params} if params else {}))
+def _properties(context: ComputeContext, instance: Row, configs: Rows) -> Row:
+    """The properties of an existing instance, with its disks as `configs` say."""
+    disks = template_disks(context, instance, configs)
     interfaces = [
         {
             "network": LINK + interface["network"],
@@ -103,6 +92,11 @@ def _properties(context: ComputeContext, instance: Row) -> Row:
         "disks": disks,
         "networkInterfaces": interfaces,
     }
+
+
+def _without_input(disk: Row) -> Row:
+    """An attachment as templates show it; AttachedDisk.forceAttach is input only."""
+    return {field: value for field, value in disk.items() if field != "forceAttach"}
 
 
 class InstanceTemplates(Collection):
@@ -134,7 +128,7 @@ class InstanceTemplates(Collection):
             tags = properties["tags"].get("items", [])
             properties["tags"] = {"items": tags, "fingerprint": fingerprint(tags)}
         properties["disks"] = [
-            {"kind": "compute#attachedDisk", "index": index, **disk}
+            {"kind": "compute#attachedDisk", "index": index, **_without_input(disk)}
             for index, disk in enumerate(properties["disks"])
         ]
         properties["networkInterfaces"] = [
@@ -155,6 +149,9 @@ class InstanceTemplates(Collection):
     def complete(self, name: str, row: Row) -> Row:
         if "sourceInstance" in row:
             row = self._with_source(name, row)
+        elif "sourceInstanceParams" in row:
+            reason = "They need a source instance."  # a guess
+            raise bad_field("resource.sourceInstanceParams", "", reason)
         properties = row.get("properties", {})
         place = "resource.properties"
         if not properties.get("machineType"):
@@ -187,7 +184,9 @@ class InstanceTemplates(Collection):
         return {
             **row,
             "sourceInstance": LINK + full,
-            "properties": _properties(self.context, instance),
+            "properties": _properties(
+                self.context, instance, row.get("sourceInstanceParams", {}).get("diskConfigs", [])
+            ),
         }
 
     def operation_type(self, verb: str, arguments: Arguments) -> str:

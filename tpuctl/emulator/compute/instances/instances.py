@@ -11,6 +11,7 @@ from tpuctl.emulator.compute.core.errors import not_ready
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
 from tpuctl.emulator.compute.instances.bulk_insert import BulkInsertion, batch_of
+from tpuctl.emulator.compute.instances.disk_keys import check_keys
 from tpuctl.emulator.compute.instances.instance_lifecycle import PORT_KEY
 from tpuctl.emulator.compute.instances.instance_settings import InstanceSettings
 from tpuctl.emulator.compute.instances.instance_spec import Draft, draft
@@ -43,8 +44,6 @@ _MAINTENANCE_EVENTS = {
     "MIGRATE": "MIGRATE_ON_HOST_MAINTENANCE",
     "TERMINATE": "TERMINATE_ON_HOST_MAINTENANCE",
 }
-# Fields of rows that are not part of the resource.
-_INTERNAL_FIELDS = ("address", "deleting", "pool", "reservation", "run_end", "slice")
 _STABLE_STATES = ("RUNNING", "TERMINATED")
 
 
@@ -52,13 +51,14 @@ class Instances(InstanceSettings):
     """Instances of a zone. Each is backed by a local machine."""
 
     links = ("machineType",)
+    internal = ("address", "deleting", "pool", "reservation", "run_end", "slice")
 
     def verbs(self) -> dict[str, Effect]:
         bulk_insert = Effect(lambda arguments: None, BulkInsertion(self).wait)
         return {**super().verbs(), "bulkInsert": bulk_insert}
 
     def show(self, name: str, row: Row) -> Row:
-        resource = {
+        return {
             **super().show(name, row),
             "fingerprint": fingerprint(row),
             "tags": {**row["tags"], "fingerprint": fingerprint(row["tags"]["items"])},
@@ -80,7 +80,6 @@ class Instances(InstanceSettings):
                 for disk in row["disks"]
             ],
         }
-        return {field: value for field, value in resource.items() if field not in _INTERNAL_FIELDS}
 
     def users_of_network(self, name: str) -> list[str]:
         """Instances on a network or subnetwork, by full name."""
@@ -159,7 +158,8 @@ class Instances(InstanceSettings):
 
     @idempotent
     async def bulk_insert(self, base: str, request: Any, caller: Caller) -> Any:
-        batch = batch_of(request, [name.rpartition("/")[2] for name in self.names(f"{base}/")])
+        existing_ids = [name.rpartition("/")[2] for name in self.names(f"{base}/")]
+        batch = batch_of(self.context, base.rpartition("/")[0], request, existing_ids)
         drafts: dict[str, Draft] = {}
         for instance_id in batch.names:
             name = f"{base}/{instance_id}"
@@ -224,6 +224,8 @@ class Instances(InstanceSettings):
         if endpoint.ssh_port != 22:
             row["metadata"]["items"].append({"key": PORT_KEY, "value": str(endpoint.ssh_port)})
         with self.store.transaction():
+            for disk_name in instance.forced_disks:
+                self.detach_from_users(disk_name)
             self.save(name, row)
             for disk_name, disk in instance.disks.items():
                 disks = self._disks
@@ -289,18 +291,38 @@ class Instances(InstanceSettings):
             raise invalid("The instance has no boot disk.")  # a guess
         return self._change_state(name, "start", "TERMINATED", "STAGING", request, caller)
 
+    @idempotent
+    async def start_with_encryption_key(self, name: str, request: Any, caller: Caller) -> Any:
+        """With the keys of the disks that customers' own keys protect."""
+        body = as_row(request.instances_start_with_encryption_key_request_resource)
+        check_keys(name, self.require(name), body)
+        shown_verb = "startWithEncryptionKey"
+        return self._change_state(
+            name, "start", "TERMINATED", "STAGING", request, caller, shown_verb
+        )
+
     def _change_state(
-        self, name: str, verb: str, before: str, during: str, request: Any, caller: Caller
+        self,
+        name: str,
+        verb: str,
+        before: str,
+        during: str,
+        request: Any,
+        caller: Caller,
+        shown_verb: str = "",
     ) -> Any:
         """Stop or start. In the target state already, the operation does nothing."""
+        shown_verb = shown_verb or verb
         row = self.require(name)
         if row["status"] not in _STABLE_STATES:
             raise not_ready(name)
         if row["status"] != before:
-            return self.begin("nothing", name, caller, {}, request.request_id, shown_verb=verb)
+            return self.begin(
+                "nothing", name, caller, {}, request.request_id, shown_verb=shown_verb
+            )
         with self.store.transaction():
             self.change(name, status=during)
-            return self.begin(verb, name, caller, {}, request.request_id)
+            return self.begin(verb, name, caller, {}, request.request_id, shown_verb=shown_verb)
 
     def preempt(self, name: str, notice: float) -> None:
         """Preempt a running instance as Google preempts spot ones, with notice."""

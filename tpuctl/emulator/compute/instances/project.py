@@ -1,4 +1,4 @@
-"""The Compute Engine project resource: common instance metadata and quotas."""
+"""The Compute Engine project resource: common instance metadata, quotas, reports of usage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tpuctl.emulator.compute.core.context import ComputeContext
-from tpuctl.emulator.compute.core.errors import condition_not_met
+from tpuctl.emulator.compute.core.errors import condition_not_met, unknown_reference
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.errors import invalid
@@ -16,7 +16,7 @@ from tpuctl.emulator.wire.registry import Caller
 
 Items = list[dict[str, str]]
 
-_KIND = "compute.metadata"
+_KIND, _USAGE_EXPORT = "compute.metadata", "compute.usageExportLocation"
 
 
 class Projects:
@@ -30,15 +30,18 @@ class Projects:
         self._quotas = quotas
         self._store = context.registry.store
         self.effects: Mapping[str, Effect] = {
-            "compute.projects.setMetadata": Effect(self._finish_set_metadata)
+            "compute.projects.setMetadata": Effect(self._finish_set_metadata),
+            "compute.projects.setUsageExportBucket": Effect(self._finish_set_usage_export_bucket),
         }
 
     async def get(self, request: Any, caller: Caller) -> Any:
         project = self._context.registry.projects.require(request.project, "compute.googleapis.com")
         items = self.items(project["id"])
+        location = self._store.get_json(_USAGE_EXPORT, project["id"])
         return message_of(
             "Project",
             {
+                **({"usageExportLocation": location} if location else {}),
                 "kind": "compute#project",
                 "id": str(project["number"]),
                 "name": project["id"],
@@ -76,10 +79,38 @@ class Projects:
             request.request_id,
         )
 
+    async def set_usage_export_bucket(self, request: Any, caller: Caller) -> Any:
+        """Where reports of usage go, or nowhere without a bucket. No report is written here."""
+        project = self._context.project(request.project)
+        existing = self._context.operation_of_request(f"projects/{project}", request.request_id)
+        if existing is not None:
+            return existing
+        location = as_row(request.usage_export_location_resource)
+        bucket = location.get("bucketName", "").rpartition("/")[2]
+        if bucket and self._store.get("bucket", bucket) is None:
+            field = "resource.bucketName"
+            raise unknown_reference(field, location["bucketName"], "bucket")  # a guess
+        return self._context.begin(
+            "compute.projects.setUsageExportBucket",
+            "setUsageExportBucket",
+            f"projects/{project}",
+            "compute.projects",
+            caller,
+            {"location": location if bucket else {}},
+            request.request_id,
+        )
+
     def items(self, project: str) -> Items:
         """The common instance metadata of the project."""
         stored = self._store.get_json(_KIND, project)
         return list(stored["items"]) if stored else []
+
+    def _finish_set_usage_export_bucket(self, arguments: Arguments) -> None:
+        project = arguments["target"].split("/")[1]
+        if arguments["location"]:
+            self._store.put_json(_USAGE_EXPORT, project, arguments["location"])
+        else:
+            self._store.delete(_USAGE_EXPORT, project)
 
     def _finish_set_metadata(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tpuctl.emulator.compute.core.collection import Collection, Row
-from tpuctl.emulator.compute.core.context import FIREWALLS, NETWORKS, ComputeContext
+from tpuctl.emulator.compute.core.context import FIREWALLS, NETWORKS, ROUTES, ComputeContext
 from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use, not_found
 from tpuctl.emulator.compute.core.messages import LINK, message_of
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
@@ -108,6 +108,8 @@ class Networks(Collection):
             for firewall, row in self._firewalls.items(f"projects/{project}/")
             if row["network"] == name
         ]
+        routes = self.context.items(ROUTES, f"projects/{project}/")
+        users += [route for route, row in routes if row["network"] == name]
         users += self._subnetworks.custom_names(name)
         for service in self.context.registry.machine_services():
             users += service.users_of_network(name)

@@ -1,4 +1,4 @@
-"""Subnetworks, automatic and custom, and the routes to them."""
+"""Subnetworks, automatic and custom."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from tpuctl.emulator.compute.core.collection import Collection, FixedCollection, Items, Row, Rows
-from tpuctl.emulator.compute.core.context import NETWORKS, ComputeContext
+from tpuctl.emulator.compute.core.collection import Collection, Items, Row
+from tpuctl.emulator.compute.core.context import NETWORKS
 from tpuctl.emulator.compute.core.errors import (
     bad_field,
     condition_not_met,
@@ -17,7 +17,7 @@ from tpuctl.emulator.compute.core.errors import (
     not_found,
 )
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
-from tpuctl.emulator.compute.core.messages import LINK, as_row
+from tpuctl.emulator.compute.core.messages import as_row
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.state.operations import Arguments, Effect
@@ -208,65 +208,4 @@ def _auto_defaults(region: str) -> tuple[int, Row]:
         "purpose": "PRIVATE",
         "stackType": "IPV4_ONLY",
         "auto": True,
-    }
-
-
-class Routes(FixedCollection):
-    """Routes that Google creates: one per subnetwork, and one to the internet."""
-
-    message, plural, field = "Route", "routes", "route"
-    links = ("network",)
-
-    def __init__(self, context: ComputeContext, subnetworks: Subnetworks) -> None:
-        super().__init__(context)
-        self._subnetworks = subnetworks
-
-    def find(self, name: str) -> Row | None:
-        return dict(self.items(name)).get(name)
-
-    def names(self, prefix: str) -> Sequence[str]:
-        return [name for name, _ in self.items(prefix)]
-
-    def show_all(self, names: Sequence[str]) -> Rows:
-        rows = dict(self.items(names[0])) if names else {}
-        return [self.show(name, rows[name]) for name in names]
-
-    def items(self, prefix: str) -> Items:
-        base = "/".join(prefix.split("/")[:2])
-        return [(f"{base}/global/routes/{row['name']}", row) for row in self._rows(base)]
-
-    def _rows(self, base: str) -> Rows:
-        rows = []
-        for name, network in self.context.items(NETWORKS, f"{base}/"):
-            gateway = f"{LINK}{base}/global/gateways/default-internet-gateway"
-            rows.append(
-                _route(network, name, "0.0.0.0/0")
-                | {
-                    "priority": 1000,
-                    "description": "Default route to the Internet.",
-                    "nextHopGateway": gateway,
-                }
-            )
-        for name, subnetwork in self._subnetworks.items(f"{base}/"):
-            dest_range = subnetwork["ipCidrRange"]
-            rows.append(
-                _route(subnetwork, name, dest_range)
-                | {
-                    "priority": 0,
-                    "description": f"Default local route to the subnetwork {dest_range}.",
-                    "nextHopNetwork": LINK + subnetwork["network"],
-                }
-            )
-        return sorted(rows, key=lambda row: str(row["name"]))
-
-
-def _route(resource: Row, resource_name: str, dest_range: str) -> Row:
-    digest = hashlib.sha256(f"{resource_name} {dest_range}".encode()).hexdigest()
-    return {
-        "kind": "compute#route",
-        "id": str(int(digest[:15], 16)),
-        "creationTimestamp": resource["creationTimestamp"],
-        "name": f"default-route-{digest[:16]}",
-        "network": resource.get("network", resource_name),
-        "destRange": dest_range,
     }

@@ -22,12 +22,12 @@ from tpuctl.emulator.compute.core.context import (
     ComputeContext,
 )
 from tpuctl.emulator.compute.core.messages import LINK
-from tpuctl.emulator.compute.disks.disks import TYPES
+from tpuctl.emulator.compute.disks.disk_types import TYPES
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.compute.offerings.machine_types import machine_type
 from tpuctl.emulator.compute.offerings.scheduling import FLEX_START
 from tpuctl.emulator.compute.offerings.tpu_machine_types import tpu_shapes
-from tpuctl.emulator.state.locations import region_of, regions, zones
+from tpuctl.emulator.state.locations import region_of, region_of_name, regions, zones
 
 # Defaults by metric of regions.get, high on purpose: the setting `quota` lowers them.
 _LIMITS: Mapping[str, float] = {
@@ -72,9 +72,11 @@ class Quota:
         prefix = f"projects/{project}/zones/{region}-"
         for _, row in self._context.items(INSTANCES, prefix):
             usage.update(instance_usage(row))
-        for _, row in self._context.items(DISKS, prefix):
-            usage.update(disk_usage(row))
-        addresses = self._context.names(ADDRESSES, f"projects/{project}/regions/{region}/")
+        regional = f"projects/{project}/regions/{region}/"
+        for place in (prefix, regional):
+            for _, row in self._context.items(DISKS, place):
+                usage.update(disk_usage(row))
+        addresses = self._context.names(ADDRESSES, regional)
         usage["STATIC_ADDRESSES"] += len(addresses)
         return usage
 
@@ -150,13 +152,14 @@ class Quota:
         return float(configured.get(pool.id, {}).get(region, math.inf))
 
     def disk_refusal(self, name: str, row: Row) -> Any | None:
-        return self.refusal(name.split("/")[1], region_of(name.split("/")[3]), disk_usage(row))
+        return self.refusal(name.split("/")[1], region_of_name(name), disk_usage(row))
 
 
 def disk_usage(row: Row) -> dict[str, float]:
-    """What a disk counts against quota."""
+    """What a disk counts against quota; a regional one, with each of its replicas."""
     is_ssd = TYPES[row["type"].rpartition("/")[2]][0]
-    return {"SSD_TOTAL_GB" if is_ssd else "DISKS_TOTAL_GB": float(row["sizeGb"])}
+    replicas = len(row.get("replicaZones", ())) or 1
+    return {"SSD_TOTAL_GB" if is_ssd else "DISKS_TOTAL_GB": replicas * float(row["sizeGb"])}
 
 
 def instance_usage(row: Row) -> dict[str, float]:

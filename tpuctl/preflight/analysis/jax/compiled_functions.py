@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from tpuctl.preflight.analysis.program.functions import Reference, keras_bases, reference_of
 from tpuctl.preflight.analysis.program.source import Module, Project
@@ -35,8 +36,7 @@ ARRAYS = ("jax.Array", "jax.numpy.ndarray", "jaxtyping.Array", "chex.Array")
 SHAPED_ARRAYS = ("jaxtyping.Float", "jaxtyping.Int", "jaxtyping.Bool", "jaxtyping.Num")
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(NamedTuple):
     """A function that `jax.jit` or a similar function compiles."""
 
     name: str  # of the compiler, such as "jax.jit"

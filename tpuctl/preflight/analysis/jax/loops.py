@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tpuctl.preflight.analysis.jax.compiled_functions import (
     GRADIENTS,
@@ -30,8 +30,7 @@ MAX_DEPTH = 5  # functions that return a compiled function, one from another
 FEW = 10  # iterations of a loop that are not worth a finding
 
 
-@dataclass(frozen=True)
-class LoopCall:
+class LoopCall(NamedTuple):
     """A call of a compiled function in each iteration of a loop."""
 
     module: Module
@@ -116,7 +115,7 @@ def _compiled(project: Project, module: Module, node: ast.AST, depth: int) -> Co
         values = host.assigned_values(module, node)
         if method is not None and not values:
             compiled = decorated(*method)
-            return None if compiled is None else replace(compiled, is_method=True)
+            return None if compiled is None else compiled._replace(is_method=True)
         return _single(project, module, _replacing(module, node, values), depth)
     if isinstance(node, ast.Name):
         bindings = host.bindings(module, node)

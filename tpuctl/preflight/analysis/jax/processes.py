@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from tpuctl.preflight.analysis.program.callers import calls_of
 from tpuctl.preflight.analysis.program.functions import function_of
@@ -37,8 +37,7 @@ class Sameness(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
-class GlobalSharding:
+class GlobalSharding(NamedTuple):
     """A sharding over the devices of all processes."""
 
     axes: tuple[str, ...]  # of its mesh; empty if unknown

@@ -18,16 +18,22 @@ EXITING_FUNCTIONS = ("sys.exit", "exit", "quit", "os._exit")
 
 def loop_around(module: Module, node: ast.AST) -> Loop | None:
     """The innermost loop of the same function whose body contains a node."""
-    if not isinstance(module.enclosing(node, (*LOOPS, *SCOPES)), LOOPS):
-        return None  # as for most
-    below = node
-    for ancestor in module.ancestors(node):
-        if isinstance(ancestor, SCOPES):
-            return None
-        if isinstance(ancestor, LOOPS) and below in ancestor.body:
-            return ancestor
-        below = ancestor
-    return None
+    if loop_around not in module.cache:
+        module.cache[loop_around] = _loops_by_node(module)
+    loop: Loop | None = module.cache[loop_around].get(node)
+    return loop
+
+
+def _loops_by_node(module: Module) -> dict[ast.AST, Loop]:
+    """The loop around each node that is in one; most are in none."""
+    loops: dict[ast.AST, Loop] = {}
+    for loop in module.of_types(*LOOPS):  # outer ones first
+        pending: list[ast.AST] = list(loop.body)
+        for node in pending:  # grows during iteration
+            loops[node] = loop
+            if not isinstance(node, SCOPES):
+                pending += module.parts.get(node, ())
+    return loops
 
 
 def is_in_branch(module: Module, node: ast.AST, outer: ast.AST | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuctl.preflight.analysis.program.qualified_names import keras_name
 from tpuctl.preflight.analysis.program.source import Module, Project
@@ -16,8 +16,7 @@ Scoped = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """A function of the project, and what `functools.partial` already binds."""
 
     module: Module

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuctl.preflight.analysis.program.source import Module
 from tpuctl.preflight.analysis.program.syntax import Function, default_of, dotted, parameters_of
@@ -11,8 +11,7 @@ from tpuctl.preflight.analysis.program.syntax import Function, default_of, dotte
 TYPER = ("typer.Option", "typer.Argument")
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option and its default."""
 
     module: Module

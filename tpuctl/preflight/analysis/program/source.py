@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tpuctl.preflight.analysis.program.qualified_names import IMPORTERS, Names
 from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, own_nodes, parts_of
 
 SOURCES = ("", "src")  # folders of packages, as on workers
 KERAS_BACKEND = "KERAS_BACKEND"
+TENSORFLOW_PACKAGES = ("tensorflow", "keras", "tf_")  # the beginnings of their names
 STRATEGY = re.compile("TPUStrategy|TPUClusterResolver")
 
 
@@ -33,8 +34,7 @@ class Exclusion(Protocol):
     def remedy(self) -> str: ...
 
 
-@dataclass(frozen=True)
-class NotOnPath:
+class NotOnPath(NamedTuple):
     """Why a script cannot import the package that it is in: its own folder is on the path."""
 
     folder: Path  # that contains the package
@@ -64,8 +64,7 @@ class Upload(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Unavailable:
+class Unavailable(NamedTuple):
     """A file that a module imports on this computer, and that is not uploaded."""
 
     module: Module
@@ -79,8 +78,7 @@ class Unavailable:
         return self.module.names.imported[self.name]
 
 
-@dataclass(frozen=True)
-class UnreadableFile:
+class UnreadableFile(NamedTuple):
     """A file that cannot be read or parsed."""
 
     path: Path
@@ -199,15 +197,20 @@ class Module:
         return {node.name: node for node in self.of_types(ast.ClassDef)}
 
     @cached_property
-    def parents(self) -> dict[ast.AST, ast.AST]:
-        """The parent of each node."""
-        parents: dict[ast.AST, ast.AST] = {}
+    def parts(self) -> dict[ast.AST, list[ast.AST]]:
+        """The child nodes of each node that has some, as `parts_of` lists them."""
+        parts: dict[ast.AST, list[ast.AST]] = {}
         pending: list[ast.AST] = [self.tree]
         for node in pending:  # grows during iteration
-            below = parts_of(node)
-            parents.update(dict.fromkeys(below, node))
-            pending += below
-        return parents
+            if below := parts_of(node):
+                parts[node] = below
+                pending += below
+        return parts
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The parent of each node."""
+        return {part: node for node, parts in self.parts.items() for part in parts}
 
     def own_nodes(self, function: Function) -> list[ast.AST]:
         """The nodes of a function's body, without nested functions and classes."""
@@ -292,6 +295,13 @@ class Project:
     def uses_jax(self) -> bool:
         """Whether any file imports JAX, or Keras for JAX."""
         return "jax" in self.packages or (self.keras_backend == "jax" and "keras" in self.packages)
+
+    @property
+    def may_use_tensorflow(self) -> bool:
+        """Whether any file imports a package around TensorFlow, or none says what else it uses."""
+        return not (self.uses_jax or self.uses_torch_xla) or any(
+            package.startswith(TENSORFLOW_PACKAGES) for package in self.packages
+        )
 
     @cached_property
     def keras_backend(self) -> str:

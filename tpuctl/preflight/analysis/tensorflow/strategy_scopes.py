@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tpuctl.preflight.analysis.program.callers import calls_of, mentions_of
 from tpuctl.preflight.analysis.program.functions import class_of, function_of, keras_bases
@@ -29,8 +28,7 @@ SCOPE_WORDS = {"scope", "strategy"}  # in the names of a `with` item that may en
 RUNS = ("run", "experimental_run_v2")
 
 
-@dataclass(frozen=True)
-class Creation:
+class Creation(NamedTuple):
     """The creation of an object with variables."""
 
     module: Module

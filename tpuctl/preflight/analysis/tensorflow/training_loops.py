@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuctl.preflight.analysis.program.control_flow import (
     LOOPS,
@@ -22,8 +22,7 @@ FEW = 10  # iterations that are not worth a finding
 Defined = tuple[Module, Function]
 
 
-@dataclass(frozen=True)
-class StepCall:
+class StepCall(NamedTuple):
     """A call of a training step in each iteration of a loop of the host."""
 
     module: Module

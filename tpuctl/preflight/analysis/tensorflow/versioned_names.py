@@ -9,10 +9,9 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpuctl.preflight.analysis.program.functions import is_legacy_keras
 from tpuctl.preflight.analysis.program.source import Module, Project
@@ -44,8 +43,7 @@ Naming = ast.Attribute | ast.Import | ast.ImportFrom
 Version = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class VersionedName:
+class VersionedName(NamedTuple):
     """A public TensorFlow name that is missing from some versions."""
 
     name: str
@@ -85,8 +83,7 @@ def _table() -> dict[str, VersionedName]:
     }
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(NamedTuple):
     """A use of a TensorFlow name."""
 
     module: Module

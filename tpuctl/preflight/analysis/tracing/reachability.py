@@ -16,13 +16,16 @@ from tpuctl.preflight.analysis.program.control_flow import is_main_guard
 from tpuctl.preflight.analysis.program.functions import keras_bases, library_bases
 from tpuctl.preflight.analysis.program.scope_definitions import Definitions, Method, is_super
 from tpuctl.preflight.analysis.program.source import Module, Project
-from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, dotted, parts_of
+from tpuctl.preflight.analysis.program.syntax import FUNCTIONS, Function, dotted
 from tpuctl.preflight.analysis.program.tensorflow_calls import KERAS_METHODS
 from tpuctl.preflight.analysis.program.wrappers import WRAPPERS
 from tpuctl.preflight.analysis.tracing.host_functions import is_host
 from tpuctl.preflight.analysis.tracing.value_flow import Item, ValueFlow
 
 PLAIN_BASES = ("object", "ABC", "abc.ABC", "Protocol", "NamedTuple", "Enum", "enum.Enum")
+
+# Nodes of which not simply all parts are reached, or that reach more.
+SPECIAL_NODES = {*FUNCTIONS, ast.ClassDef, ast.AnnAssign, ast.Attribute, ast.Call}
 
 
 class Caller(Flag):
@@ -111,6 +114,8 @@ class Reachability:
         """Record what a reached node uses; return the child nodes that are reached too."""
         for item in self.flow.uses.get(node, ()):
             self._use(item, caller)
+        if node.__class__ not in SPECIAL_NODES:  # as most
+            return module.parts.get(node, ())
         if isinstance(node, ast.Lambda):
             return ()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -132,7 +137,7 @@ class Reachability:
             parts = [*node.args, *(keyword.value for keyword in node.keywords)]
             self.pending.append((module, list(parts), Caller.PIPELINE))
             return [node.func]
-        return parts_of(node)
+        return module.parts.get(node, ())
 
     def _is_exported(self, module: Module, node: ast.AST) -> bool:
         """Whether a method is only exported, or made concrete, not run."""

@@ -6,7 +6,6 @@ import ast
 import re
 import sys
 import tokenize
-import tomllib
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from tpuctl.catalog import runtimes
 from tpuctl.model.scripts.lock_files import form_of
 from tpuctl.model.scripts.requirement_files import PROJECT, allows
+from tpuctl.model.scripts.toml_documents import parse_toml
 from tpuctl.preflight.analysis.framework_wheels import python_minors
 from tpuctl.preflight.analysis.program.source import Module, Project
 from tpuctl.preflight.analysis.requirements import (
@@ -178,24 +178,30 @@ def _python(target: Target) -> tuple[int, ...] | None:
 
 def _uses(module: Module, root: Path) -> Iterator[Use]:
     yield from _syntax(module)
-    defined, imported = _defined(module), frozenset(module.names.imports.values())
-    for node in module.of_types(ast.Import, ast.ImportFrom, ast.Attribute, ast.Name):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            if node.level:
-                continue
-            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Attribute):
-            name = module.names.of(node) or ""
-            # A name that is imported by itself is reported there.
-            names = [name] if name not in imported else []
-        else:
-            names = [node.id] if node.id in BUILTINS and node.id not in defined else []
+    for node, names in _named(module):
         for name in names:
             if name in NAMES and not _is_own(root, name):
                 yield node, f"`{name}`", NAMES[name]
                 break
+
+
+def _named(module: Module) -> Iterator[tuple[ast.AST, list[str]]]:
+    """The nodes that may name something new, with the names."""
+    for node in module.of_types(ast.Import):
+        yield node, [alias.name for alias in node.names]
+    for node in module.of_types(ast.ImportFrom):
+        if not node.level:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield node, [node.module or "", *names]
+    # A name that is imported by itself is reported there.
+    new = (NAMES.keys() & module.used_names[0]) - {*module.names.imports.values()}
+    for node in module.of_types(ast.Attribute) if new else ():
+        name = module.names.of(node)
+        if name in new:
+            yield node, [name]
+    builtins = [node for node in module.of_types(ast.Name) if node.id in BUILTINS]
+    defined = _defined(module) if builtins else set[str]()
+    yield from ((node, [node.id]) for node in builtins if node.id not in defined)
 
 
 def _defined(module: Module) -> set[str]:
@@ -375,8 +381,8 @@ def _required(project: Project, target: Target) -> Iterator[Finding]:
 
 def _document(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return parse_toml(file.read_text("utf-8"))
+    except (OSError, ValueError):
         return {}
 
 

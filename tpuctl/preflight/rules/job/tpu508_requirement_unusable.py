@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from tpuctl.model.scripts.lock_files import form_of
-from tpuctl.model.scripts.requirement_files import PROJECT, included_files, parse_toml
+from tpuctl.model.scripts.requirement_files import PROJECT, included_files
+from tpuctl.model.scripts.toml_documents import parse_toml
 from tpuctl.preflight.analysis.program.source import Project
 from tpuctl.preflight.analysis.requirements import (
     metadata_of,
@@ -90,7 +90,7 @@ def _listed(project: Project, target: Target) -> Iterator[tuple[Path, int, str]]
     if metadata is not None and (file is None or form_of(file) is None):
         listed.append((project.script.path, metadata.dependencies))
     if file is not None and file.name == PROJECT:
-        with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError):
+        with suppress(OSError, ValueError, AttributeError):
             document = parse_toml(file.read_text("utf-8"))
             listed.append((file, document.get("project", {}).get("dependencies", [])))
     for path, requirements in listed:

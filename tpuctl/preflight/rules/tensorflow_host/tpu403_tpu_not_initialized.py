@@ -40,7 +40,7 @@ CONNECTS = ("connect_to_cluster", "experimental_connect_to_host", "TPUClusterRes
 def find(project: Project, target: Target) -> Iterator[Finding]:
     strategies = tpu_strategies(project)
     hint = "Before it, call\n    tf.tpu.experimental.initialize_tpu_system(resolver)"
-    if _lists_devices(project):
+    if not (strategies or target.kind == "node") or _lists_devices(project):
         return
     starts = _calls(project, INITIALIZE)
     for module, call in strategies:
