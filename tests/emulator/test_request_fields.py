@@ -53,12 +53,13 @@ def test_sampled_fields_are_not_ignored(prober: Prober) -> None:
     assert {place: text for place, text in observed.items() if text not in OUTCOMES} == {}
     record = json.loads(RECORD.read_text("utf-8"))
     # Whether a name is kept, or not found, depends on what was created before.
-    taken = ("kept", "used")
+    accepted = ("kept", "used")
     assert {
         (method, name): outcome
         for (method, name), outcome in observed.items()
         if not any(
-            name in record[method][each] for each in (taken if outcome in taken else [outcome])
+            name in record[method][each]
+            for each in (accepted if outcome in accepted else [outcome])
         )
     } == {}
 
