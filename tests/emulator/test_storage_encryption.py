@@ -164,6 +164,7 @@ def test_xml_objects_have_keys_too(cloud: Any, bucket: Any) -> None:
         {"algorithm": "AES128"},
         {"algorithm": ""},
         {"key": "%"},
+        {"key": "é"},
         {"key": base64.b64encode(b"short").decode(), "key-sha256": digest(b"short")},
         {"key-sha256": digest(OTHER_KEY)},
         {"key-sha256": ""},

@@ -275,7 +275,7 @@ async def busy_policy(stack: Tpuctl, role: str) -> AsyncIterator[list[str]]:
             except Conflict:
                 continue
             granted.append(member)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)
 
     task = asyncio.create_task(edit())
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,11 +34,12 @@ def displayed_log(events: Iterable[Event], worker: int | None = None) -> str:
 
 
 def read_until(process: subprocess.Popen[str], text: str) -> str:
-    """The output of a process up to the line that completes this text."""
+    """The output of a process up to this text. What follows is left to `communicate`, which does
+    not see what a buffer has."""
     assert process.stdout is not None
-    output = ""
-    while text not in output:
-        line = process.stdout.readline()
-        assert line, f"ended without {text!r}: {process.stderr and process.stderr.read()}"
-        output += line
-    return output
+    output = bytearray()
+    while not output.endswith(text.encode()):
+        character = os.read(process.stdout.fileno(), 1)
+        assert character, f"ended without {text!r}: {process.stderr and process.stderr.read()}"
+        output += character
+    return output.decode()

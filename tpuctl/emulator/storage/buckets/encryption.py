@@ -8,7 +8,6 @@ the key's hash alone decides who can read them. Every Cloud KMS key may be used.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ def key_hash(headers: Mapping[str, str], prefix: str = _TARGET) -> str:
         return ""
     try:
         decoded = base64.b64decode(key, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise invalid(_MALFORMED) from error
     digest = base64.b64encode(hashlib.sha256(decoded).digest()).decode()
     if algorithm != "AES256" or len(decoded) != 32 or claimed != digest:

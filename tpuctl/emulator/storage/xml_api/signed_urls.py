@@ -8,7 +8,6 @@ emulated.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import re
 import time
@@ -148,7 +147,7 @@ def _check_v2(request: Request, bucket: str, access: AccessTokens) -> str:
         raise _expired(datetime.fromtimestamp(min(int(expires), 2**36), UTC))
     try:
         value = base64.b64decode(signature, validate=True)
-    except binascii.Error as error:  # alexandrubagu/gcs_signed_url#7
+    except ValueError as error:  # alexandrubagu/gcs_signed_url#7
         raise malformed("signature", "Signature was not base64 encoded") from error
     texts = _v2_texts(request, bucket, expires)
     if not any(access.keys.verifies(email, text.encode(), value) for text in texts):
