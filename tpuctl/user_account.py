@@ -30,3 +30,11 @@ def name_user(environment: MutableMapping[str, str] = os.environ) -> None:
         environment["LOGNAME"] = environment["USER"] = NAME
     if not environment.get("HOME"):
         environment["HOME"] = "/"
+
+
+def user_at_host() -> str:
+    """USER@HOST of this process, for records."""
+    import getpass
+    import platform
+
+    return f"{getpass.getuser()}@{platform.node()}"

@@ -16,7 +16,7 @@ from tests.support.secret_manager import Secrets
 from tests.support.webhook_receiver import Receiver, receiving
 from tpuctl.api import Tpuctl
 from tpuctl.errors import NotFound, Usage
-from tpuctl.flows.jobs.notifications import send_test
+from tpuctl.flows.machines.notify import send_test
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, WarningIssued

@@ -34,10 +34,10 @@ def send_test(context: typer.Context) -> None:
 
     Example: tpuctl notify test
     """
-    from tpuctl.flows.jobs import notifications
+    from tpuctl.flows.machines import notify
 
     state: State = context.obj
-    test = state.wait_for(notifications.send_test(state.tpuctl().context))
+    test = state.wait_for(notify.send_test(state.tpuctl().context))
 
     def answer() -> WebhookTest:
         return responses.jobs.WebhookTest.from_object(test)

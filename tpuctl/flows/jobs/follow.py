@@ -11,7 +11,6 @@ from tpuctl.errors import Diagnostic
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.attempts import at_latest_attempt, read_attempts, request_stop
 from tpuctl.flows.jobs.jobs import mark_stopped
-from tpuctl.flows.jobs.submission import user_at_host
 from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
@@ -25,6 +24,7 @@ from tpuctl.model.jobs.job import (
     job_status,
 )
 from tpuctl.remote.transport import Transport
+from tpuctl.user_account import user_at_host
 
 NOT_SHOWN = 1 << 62  # an offset past any log: waits for the end without reading the log
 READERS = 16

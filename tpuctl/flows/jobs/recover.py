@@ -29,9 +29,9 @@ from tpuctl.flows.jobs.follow import AttemptResult, follow_attempt, report_resul
 from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
 from tpuctl.flows.jobs.jobs import mark_stopped
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
-from tpuctl.flows.jobs.notifications import ring_end, send_unsent
-from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of, user_at_host
+from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
 from tpuctl.flows.machines.local_liveness import run_while_alive
+from tpuctl.flows.machines.notify import ring_end, send_unsent
 from tpuctl.flows.machines.workers import connections, ordered_nodes
 from tpuctl.flows.packages.tools import ensure_tools
 from tpuctl.flows.stack.apply import apply_plan
@@ -48,6 +48,7 @@ from tpuctl.model.plan import Action
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.composition import kind_of
+from tpuctl.user_account import user_at_host
 
 RETRY_BACKOFF = Backoff(
     initial=5.0, maximum=300.0, multiplier=4.0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from tpuctl.jobs.bundle import Bundle
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.jobs.requirements.installation import named_files, read_installation
 from tpuctl.jobs.requirements.python_choice import PythonChoice
-from tpuctl.model.cost.notification_settings import notification_settings
+from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.jobs.attempt import Placement, Retries
 from tpuctl.model.jobs.hang import JobLimits
 from tpuctl.model.jobs.installation import Installation
@@ -27,6 +25,7 @@ from tpuctl.model.jobs.job import JobKind, JobRecord
 from tpuctl.model.jobs.sweep import SweepValues
 from tpuctl.model.scripts.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.notification_settings import notification_settings
 from tpuctl.model.stack.secret_sources import Secrets
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.status import NodeStatus
@@ -34,6 +33,7 @@ from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.model.workers.worker_ports import MEGASCALE_PORT
 from tpuctl.resources.access.secret_grants import propagation_seconds
 from tpuctl.resources.project.stack_record import Record
+from tpuctl.user_account import user_at_host
 
 # Read by libtpu, and by JAX to find the first process.
 MEGASCALE = (
@@ -266,11 +266,6 @@ def _compiled(stack: Stack, runtime: str) -> str | None:
     return f"{stack.accelerator.generation}/{runtime}/jax" if stack.file.job.cache else None
 
 
-def user_at_host() -> str:
-    """USER@HOST of this process, for records."""
-    return f"{getpass.getuser()}@{platform.node()}"
-
-
 async def bind_to_nodes(
     submission: Submission, stack: Stack, cloud: Cloud, nodes: Sequence[NodeStatus]
 ) -> Submission:
@@ -298,7 +293,8 @@ async def bind_to_nodes(
         first_access=access,
         secret_seconds=propagation_seconds(contents),
     )
-    return replace(submission, machines=machines, notify=notification_settings(stack))
+    notify = notification_settings(stack, cost_of(stack).per_hour)
+    return replace(submission, machines=machines, notify=notify)
 
 
 def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:

@@ -219,8 +219,8 @@ def _explain_secret(dotted: str, where: str) -> Diagnostic:
     if dotted.startswith("notify"):
         return Diagnostic(
             "Invalid webhook",
-            "notify.url must name a secret in Secret Manager, not be the URL itself: whoever has "
-            "the URL can post to it",
+            "notify.url must name a secret in Secret Manager, not be the URL itself: anyone who "
+            "has the URL can post to it",
             "Store the URL; it is read from standard input:\n"
             "    gcloud secrets create webhook --data-file=-\n"
             "Then refer to it:\n    notify: {url: secret:webhook}",

@@ -8,8 +8,8 @@ from typing import Any
 
 from tpuctl.assets import program
 from tpuctl.model.cost.cost import affordable_seconds
-from tpuctl.model.cost.notification_settings import notification_settings
 from tpuctl.model.cost.stack_cost import cost_of
+from tpuctl.model.stack.notification_settings import notification_settings
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
 from tpuctl.model.text.names import STACK_LABEL
@@ -117,7 +117,7 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
 
 
 def _notify(stack: Stack, *, is_instance: bool, on_controller: bool) -> dict[str, Any]:
-    settings = notification_settings(stack)
+    settings = notification_settings(stack, cost_of(stack).per_hour)
     if settings is None:
         return {}
     more = {

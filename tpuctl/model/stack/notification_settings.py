@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.stack.stack import Stack
 
 
-def notification_settings(stack: Stack) -> dict[str, Any] | None:
+def notification_settings(stack: Stack, hourly: float | None) -> dict[str, Any] | None:
     """The settings that `jobs/shipped/notifications/bell.py` reads; None without `notify`.
 
-    The webhook's URL is not among them: machines read the secret themselves.
+    `hourly` is the stack's cost in dollars. The webhook's URL is not among the settings: machines
+    read the secret themselves.
     """
     notify, source = stack.file.notify, stack.webhook
     if notify is None or source is None:
@@ -24,6 +24,6 @@ def notification_settings(stack: Stack) -> dict[str, Any] | None:
         "stack": stack.name,
         "project": stack.project,
         "zone": stack.zone,
-        "hourly": cost_of(stack).per_hour,
+        "hourly": hourly,
         "stack_record": stack.names.record,
     }

@@ -16,7 +16,6 @@ from tpuctl.cloud.errors import is_foreign
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Usage
 from tpuctl.flows.context import Context
-from tpuctl.flows.jobs.submission import user_at_host
 from tpuctl.jobs.shipped.notifications import notices, outbox
 from tpuctl.jobs.shipped.notifications.outbox import STATE, Delivery, Entry
 from tpuctl.model.events import WarningIssued
@@ -26,6 +25,7 @@ from tpuctl.model.plan import Action
 from tpuctl.model.stack.secret_sources import secret_not_found
 from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.access.secret_grants import SecretGrants
+from tpuctl.user_account import user_at_host
 
 MAX_SECONDS = 15.0  # for sending; what is left is sent later
 
