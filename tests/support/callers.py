@@ -67,6 +67,16 @@ class Member:
             client.close()
 
 
+def needs_role(
+    cloud: Any, member: Member, role: str, refusal: str, path: str, body: dict[str, Any]
+) -> None:
+    """Assert that a POST is refused with these words, and allowed with the role in the project."""
+    status, text = member.status_and_message("POST", path, json=body)
+    assert (status, refusal in text) == (403, True), text
+    grant(cloud, f"projects/{PROJECT}", role, member.name)
+    assert member.send("POST", path, json=body).ok
+
+
 def grant(cloud: Any, resource: str, role: str, member: str, condition: str = "") -> None:
     """Add a binding to the resource's policy, as the cloud's owner."""
     binding: dict[str, Any] = {"role": role, "members": [member]}

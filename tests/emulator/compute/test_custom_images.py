@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.callers import Member, grant, make_role
+from tests.support.callers import Member, grant, make_role, needs_role
 from tests.support.locations import PROJECT, PROJECT_NAME, ZONE
 
 UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
@@ -190,13 +190,8 @@ def test_images_need_their_permissions(engine: Any, cloud: Any) -> None:
     ann = Member(cloud, "ann")
     path = f"/compute/v1/{IMAGES}"
     body = {"name": "copy", "sourceImage": UBUNTU, "labels": {"a": "b"}}
-    status, text = ann.status_and_message("POST", path, json=body)
-    assert (status, f"'compute.images.create' permission for '{IMAGES}/copy'" in text) == (
-        403,
-        True,
-    )
-    grant(cloud, PROJECT_NAME, "roles/compute.storageAdmin", ann.name)
-    assert ann.send("POST", path, json=body).ok
+    refusal = f"'compute.images.create' permission for '{IMAGES}/copy'"
+    needs_role(cloud, ann, "roles/compute.storageAdmin", refusal, path, body)
 
 
 def test_custom_images_are_used_with_permission(engine: Any, cloud: Any) -> None:

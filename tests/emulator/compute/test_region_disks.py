@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
-from tests.support.callers import Member, grant
-from tests.support.locations import PROJECT, PROJECT_NAME, REGION, ZONE
+from tests.support.callers import Member, needs_role
+from tests.support.locations import PROJECT, REGION, ZONE
 
 OTHER_ZONE = f"{REGION}-b"
 REGIONAL = f"projects/{PROJECT}/regions/{REGION}/disks"
@@ -188,10 +188,5 @@ def test_regional_disks_need_their_permissions(engine: Any, cloud: Any) -> None:
     make(engine)
     ann = Member(cloud, "ann")
     path, body = f"/compute/v1/{REGIONAL}/data/resize", {"sizeGb": "40"}
-    status, text = ann.status_and_message("POST", path, json=body)
-    assert (status, f"'compute.disks.resize' permission for '{REGIONAL}/data'" in text) == (
-        403,
-        True,
-    )
-    grant(cloud, PROJECT_NAME, "roles/compute.storageAdmin", ann.name)
-    assert ann.send("POST", path, json=body).ok
+    refusal = f"'compute.disks.resize' permission for '{REGIONAL}/data'"
+    needs_role(cloud, ann, "roles/compute.storageAdmin", refusal, path, body)
