@@ -8,8 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpuctl.local_cloud.gateway_address import write_private
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 CLOCK_SKEW = timedelta(days=1)
 _LIFETIME = timedelta(days=3650)
@@ -74,9 +78,16 @@ def _create(files: AuthorityFiles) -> None:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .sign(key, hashes.SHA256())
     )
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(
-        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    write_private(files.key, private.decode())
-    write_private(files.certificate, certificate.public_bytes(pem).decode())
+    write_private(files.key, private_pem(key))
+    write_private(files.certificate, certificate.public_bytes(serialization.Encoding.PEM).decode())
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> str:
+    """A private key, not encrypted, in PEM format."""
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    ).decode()

@@ -118,11 +118,8 @@ def managed_key_id(account: Mapping[str, Any]) -> str:
 
 
 def _new_managed_key(account: Mapping[str, Any]) -> Key:
-    from tpuctl.emulator.machines.servers.rsa_keys import (
-        make_certificate,
-        new_private_key,
-        private_pem,
-    )
+    from tpuctl.emulator.machines.servers.rsa_keys import make_certificate, new_private_key
+    from tpuctl.local_cloud.certificate_authority import private_pem
 
     private = new_private_key()
     until = datetime.now(UTC) + _MANAGED_LIFETIME

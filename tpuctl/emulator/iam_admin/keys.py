@@ -23,12 +23,12 @@ from tpuctl.emulator.machines.servers.rsa_keys import (
     is_rsa_certificate,
     make_certificate,
     new_private_key,
-    private_pem,
     public_pem,
 )
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, error_detail, invalid, missing
 from tpuctl.emulator.wire.registry import Caller, Service
+from tpuctl.local_cloud.certificate_authority import private_pem
 
 _MAX_KEYS = 10  # firebase/firebase-tools#6192
 _MANAGED_SECONDS = 2 * 366 * 24 * 3600  # IAM's guide: "up to two years and one month"

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tpuctl.local_cloud.certificate_authority import CLOCK_SKEW, authority_files
+from tpuctl.local_cloud.certificate_authority import CLOCK_SKEW, authority_files, private_pem
 
 HOST_LIFETIME = timedelta(days=365)
 
@@ -82,18 +82,10 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         return (
-            _private(key)
+            private_pem(key).encode()
             + certificate.public_bytes(serialization.Encoding.PEM)
             + self.certificate_pem
         )
-
-
-def _private(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
 
 
 def _general_name(host: str) -> x509.GeneralName:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.machines.servers import rsa_keys
+from tpuctl.local_cloud.certificate_authority import private_pem
 from tpuctl.local_cloud.gateway_address import write_private
 
 ISSUER = "https://accounts.google.com"
@@ -31,7 +32,7 @@ class IdentityKey:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / "identity.key"
         if not file.exists():
-            write_private(file, rsa_keys.private_pem(rsa_keys.new_private_key()))
+            write_private(file, private_pem(rsa_keys.new_private_key()))
         self._key = rsa_keys.load_private_key(file.read_text("ascii"))
         self._public = self._key.public_key()
         self.id = hashlib.sha256(rsa_keys.public_der(self._public)).hexdigest()[:40]

@@ -23,14 +23,6 @@ def new_private_key(bits: int = 2048) -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=bits)
 
 
-def private_pem(key: rsa.RSAPrivateKey) -> str:
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    ).decode()
-
-
 def load_private_key(pem: str) -> rsa.RSAPrivateKey:
     private = serialization.load_pem_private_key(pem.encode(), None)
     assert isinstance(private, rsa.RSAPrivateKey)
