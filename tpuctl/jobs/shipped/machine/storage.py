@@ -106,14 +106,7 @@ class Account:
 
     def authorization(self) -> str:
         if time.monotonic() >= self.expires:
-            host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-            path = "/computeMetadata/v1/instance/service-accounts/default/token"
-            server = http.client.HTTPConnection(host, timeout=10)
-            try:
-                server.request("GET", path, headers={"Metadata-Flavor": "Google"})
-                grant = json.loads(check(server.getresponse()).read())
-            finally:
-                server.close()
+            grant = json.loads(metadata("instance/service-accounts/default/token"))
             self.token = grant["access_token"]
             self.expires = time.monotonic() + float(grant.get("expires_in", 300)) - 60
         return "Bearer " + self.token
@@ -209,6 +202,18 @@ class Bucket(Account):
 
     def delete(self, name: str, **query: Any) -> None:
         unless_missing(lambda: self.call("DELETE", self.object(name), **query))
+
+
+def metadata(path: str, timeout: float = 10) -> bytes:
+    """A value of the machine's metadata server. Raises HttpError unless there is one."""
+    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
+    server = http.client.HTTPConnection(host, timeout=timeout)
+    try:
+        headers = {"Metadata-Flavor": "Google"}
+        server.request("GET", f"/computeMetadata/v1/{path}", headers=headers)
+        return check(server.getresponse()).read()
+    finally:
+        server.close()
 
 
 def check(response: http.client.HTTPResponse) -> http.client.HTTPResponse:

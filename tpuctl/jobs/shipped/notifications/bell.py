@@ -10,6 +10,7 @@ the machine's account each time, and written nowhere.
 from __future__ import annotations
 
 import datetime
+import http.client
 import json
 import os
 import sys
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.machine.clock import now
     from tpuctl.jobs.shipped.machine.folder import ENDED, Folder
     from tpuctl.jobs.shipped.machine.forked import Process, fork_program
-    from tpuctl.jobs.shipped.machine.storage import Account, Bucket, HttpError, unless_missing
+    from tpuctl.jobs.shipped.machine.storage import (
+        Account,
+        Bucket,
+        HttpError,
+        metadata,
+        unless_missing,
+    )
     from tpuctl.jobs.shipped.notifications import notices
     from tpuctl.jobs.shipped.notifications.outbox import STATE, Delivery, Entry, deliver, put
 else:
@@ -37,7 +44,7 @@ else:
     from forked import Process, fork_program
     from outbox import STATE, Delivery, Entry, deliver, put
     from secret_fetch import Failure, Refused, Transient, access
-    from storage import Account, Bucket, HttpError, unless_missing
+    from storage import Account, Bucket, HttpError, metadata, unless_missing
 
 DELIVERY_SECONDS = 180.0  # for which a process tries to send; later ones continue
 RING_DELAYS = (0.5, 1.0)  # seconds between tries to put an event into the outbox
@@ -219,18 +226,10 @@ class JobBell:
 def is_preempted() -> bool:
     """Whether Google takes this machine away now
     (cloud.google.com/compute/docs/instances/create-use-preemptible)."""
-    import http.client
-
-    host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
-    server = http.client.HTTPConnection(host, timeout=5)
     try:
-        path = "/computeMetadata/v1/instance/preempted"
-        server.request("GET", path, headers={"Metadata-Flavor": "Google"})
-        return server.getresponse().read() == b"TRUE"
+        return metadata("instance/preempted", timeout=5) == b"TRUE"
     except (OSError, http.client.HTTPException):
         return False
-    finally:
-        server.close()
 
 
 def seconds_between(begin: str, end: str) -> float:
