@@ -1,6 +1,6 @@
 """Notifications that this machine rings and sends, with the user's credentials.
 
-Machines do the same with their own account: `jobs/shipped/notifications`. Whoever is first sends.
+Machines do the same with their own account: `jobs/shipped/notifications`. The first one sends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Access control lists: their entries, and the same as bindings of policies.
 
 A bucket's list is a view of its policy: cloud.google.com/storage/docs/access-control/iam#acls. An
-object's list adds to what policies grant. Whoever uploaded an object owns it.
+object's list adds to what policies grant. The account that uploaded an object owns it.
 """
 
 from __future__ import annotations

@@ -153,7 +153,8 @@ def format_of(url: str, name: str = "auto") -> str:
 
 
 def request_for(event: dict[str, Any], format_name: str) -> Request:
-    """The request that tells a receiver of an event. Texts can mention nobody, nor add markup."""
+    """The request that reports an event to a receiver. Its texts cannot mention users or add
+    markup."""
     event = cleaned(event)
     text = message(event)
     as_json = {"Content-Type": "application/json; charset=utf-8"}

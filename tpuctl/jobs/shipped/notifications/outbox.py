@@ -3,10 +3,10 @@
 Like the programs that import it, this file is sent to machines as it is: standard library only,
 Python 3.8 and later. tpuctl imports it, too, so it imports none of its neighbors.
 
-An event is created once, whoever knows of it. They are sent in the order in which they were
-created, by whoever holds the lease, and marked afterwards: a sender that ends in between leaves an
-event that is sent again. So each arrives at least once, and in order. The lease is also where
-senders keep when to try again. All times are those of the bucket.
+An event is created once, even if several processes know of it. Events are sent in the order in
+which they were created, by the holder of the lease, and marked afterwards: a sender that ends in
+between leaves an event that is sent again. So each arrives at least once, and in order. The lease
+also says when to try again. All times are those of the bucket.
 
     PREFIX/ID.json       an event; its metadata `notification` says what became of it
     PREFIX/lease         {"until": seconds since 1970, "failures": number}
