@@ -270,11 +270,12 @@ def _insert(document: dict[str, Any], path: str, value: Any) -> None:
         if not isinstance(inner, dict):
             raise invalid(f"Invalid value at '{name}': expected an object.")
         document = inner
-    document.pop(_json_name(last), None)
+    document.pop(json_name(last), None)
     document[last] = value
 
 
-def _json_name(name: str) -> str:
+def json_name(name: str) -> str:
+    """A field's name in JSON, as in `storagePool` for `storage_pool`."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
@@ -322,7 +323,7 @@ def _camel_mask(mask: Any) -> Any:
     if not isinstance(mask, str):
         return mask
     paths = (path.strip().split(".") for path in mask.split(",") if path)
-    return ",".join(".".join(map(_json_name, path)) for path in paths)
+    return ",".join(".".join(map(json_name, path)) for path in paths)
 
 
 def _payload_error(text: str, body: str) -> ApiError:

@@ -17,6 +17,7 @@ from tpuctl.emulator.compute.core.supported_fields import STORAGE_POOL, check_su
 from tpuctl.emulator.compute.disks.references import place_of
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.resource_names import relative_name
+from tpuctl.emulator.wire.messages import json_name
 from tpuctl.emulator.wire.registry import Caller
 
 _TYPES = ("hyperdisk-balanced", "hyperdisk-throughput")
@@ -102,7 +103,7 @@ class StoragePools(Collection):
         """Labels and sizes; those that the mask names, or else all that are given."""
         row, body = self.require(name), as_row(request.storage_pool_resource)
         check_supported(body, dict.fromkeys((*_UPDATED, "name")))
-        mask = [_camel(path) for path in request.update_mask.split(",") if path]
+        mask = [json_name(path.strip()) for path in request.update_mask.split(",") if path]
         for path in mask:
             if path not in _UPDATED:
                 raise bad_field("updateMask", path, "The field cannot be updated.")
@@ -161,9 +162,3 @@ def _shown_disk(name: str, disk: Row, instances: Items) -> Row:
 
 def _total(disks: list[Row], field: str) -> str:
     return str(sum(int(disk.get(field, 0)) for disk in disks))
-
-
-def _camel(path: str) -> str:
-    """A path of a mask, which may be in snake case."""
-    first, *rest = path.strip().split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)

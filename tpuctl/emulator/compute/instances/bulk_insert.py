@@ -19,6 +19,7 @@ from tpuctl.emulator.compute.core.errors import bad_field, failed
 from tpuctl.emulator.compute.core.messages import as_row
 from tpuctl.emulator.compute.core.operation_resource import show
 from tpuctl.emulator.compute.instances.instance_templates import find_template, template_name
+from tpuctl.emulator.state.merge_patch import merge
 from tpuctl.emulator.state.operations import Arguments
 
 _PATTERN = re.compile(r"([^#]*)(#{1,18})([^#]*)")
@@ -64,26 +65,20 @@ def batch_of(context: ComputeContext, zone: str, request: Any, existing: Iterabl
 
 
 def _properties(context: ComputeContext, zone: str, body: Row) -> Row:
-    """Those of the template, changed by the request's own as in RFC 7396, JSON Merge Patch."""
+    """Those of the template, changed by the request's own as by a JSON merge patch."""
     own: Row = body.get("instanceProperties", {})
     if "sourceInstanceTemplate" in body:
         field = _FIELD.format("sourceInstanceTemplate")
         name = template_name(context, zone, body["sourceInstanceTemplate"], field)
         template = find_template(context, name)
         assert template is not None, "its name has just been looked up"
-        merged: Row = _merge_patch(template["properties"], own)
-        return merged
+        properties: Row = deepcopy(template["properties"])
+        merge(properties, own)
+        return properties
     if not own:
         reason = "Instance properties must be specified."
         raise bad_field(_FIELD.format("instanceProperties"), "", reason)
     return own
-
-
-def _merge_patch(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict) or not isinstance(target, dict):
-        return deepcopy(patch)
-    merged = {field: _merge_patch(target.get(field), value) for field, value in patch.items()}
-    return {**deepcopy(target), **merged}
 
 
 def _numbered_names(pattern: str, count: int, existing: Iterable[str]) -> tuple[str, ...]:

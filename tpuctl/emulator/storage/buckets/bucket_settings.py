@@ -12,6 +12,7 @@ from typing import Any
 
 from tpuctl import catalog
 from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.merge_patch import merge
 from tpuctl.emulator.state.projects import now_text, time_text
 from tpuctl.emulator.storage.buckets.bucket_schema import ENFORCEMENTS
 
@@ -53,20 +54,6 @@ def soft_delete_seconds(bucket: Bucket) -> int:
 def is_hierarchical(bucket: Bucket) -> bool:
     """Whether it has folders."""
     return bool((bucket.get("hierarchicalNamespace") or {}).get("enabled"))
-
-
-def merge(target: dict[str, Any], changes: dict[str, Any]) -> None:
-    """A JSON merge patch (RFC 7396): null removes, objects merge, the rest replaces."""
-    for key, value in changes.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, dict):
-            inner = target.get(key)
-            merged = dict(inner) if isinstance(inner, dict) else {}
-            merge(merged, value)
-            target[key] = merged
-        else:
-            target[key] = value
 
 
 def apply_changes(before: Bucket, changes: dict[str, Any], *, base: Bucket) -> Bucket:

@@ -11,6 +11,7 @@ from typing import Any
 from tpuctl.emulator.iam.policies import Policies
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
+from tpuctl.emulator.state.merge_patch import merge
 from tpuctl.emulator.state.projects import Project, now_text, time_text
 from tpuctl.emulator.storage.buckets.access_entries import (
     DEFAULT_OBJECT_LIST,
@@ -31,7 +32,6 @@ from tpuctl.emulator.storage.buckets.bucket_settings import (
     apply_changes,
     fill_defaults,
     is_hierarchical,
-    merge,
     soft_delete_seconds,
 )
 from tpuctl.emulator.storage.buckets.encryption import check_kms_key

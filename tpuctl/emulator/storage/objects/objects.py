@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.merge_patch import merge
 from tpuctl.emulator.state.projects import now_text
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.storage.buckets.access_entries import (
@@ -26,7 +27,6 @@ from tpuctl.emulator.storage.buckets.bucket_settings import (
     STORAGE_CLASSES,
     Bucket,
     is_hierarchical,
-    merge,
     soft_delete_seconds,
 )
 from tpuctl.emulator.storage.buckets.buckets import Buckets
