@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.controllers import on_controller, read_work
 from tests.support.polling import async_until
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.operations import compute_operation
 from tpuctl.flows.jobs.attempts import read_attempts
-from tpuctl.flows.machines.workers import controller_transport
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event, StepFinished, WarningIssued
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.polling import Backoff, wait_until
-from tpuctl.remote.keys import config_home
-from tpuctl.remote.transport import Transport
 
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.usefixtures("startup_scripts")
@@ -57,26 +53,9 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-@asynccontextmanager
-async def on_controller(stack: Tpuctl) -> AsyncIterator[Transport]:
-    transport = await controller_transport(
-        stack.stack,
-        stack.cloud,
-        key=stack.key.path,
-        known_hosts=config_home() / "known_hosts",
-        emit=stack.emit,
-    )
-    try:
-        yield transport
-    finally:
-        await transport.close()
-
-
 async def state_of(stack: Tpuctl, record: JobRecord, name: str = "state.json") -> Any:
     """The job's record on the controller, or None."""
-    async with on_controller(stack) as transport:
-        read = await transport.run(["cat", f".tpuctl/recover/{record.id}/{name}"])
-    return json.loads(read.stdout) if read.exit_code == 0 else None
+    return await read_work(stack, record.id, name)
 
 
 async def wait_for_tpuctl(stack: Tpuctl, record: JobRecord, *, other_than: int = 0) -> int:

@@ -1,5 +1,5 @@
 """The permissions of a stack's account are necessary and sufficient for the controller to recreate
-the TPU.
+the TPU, and to take the stack down.
 
 Runs the same code as the controller, as that account, on a cloud without machines, up to the login.
 """
@@ -23,6 +23,7 @@ from tpuctl.flows.jobs.recover import remove_nodes
 from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.machines.workers import nodes_of
+from tpuctl.flows.stack.controller_recovery import down_from_controller
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import ignore
@@ -36,6 +37,7 @@ SAMPLE = 2  # permissions that are removed for each kind; `make soak` removes ea
 KINDS = {
     "vm": ("v3-8", "capacity: spot", "controller: {}"),
     "queued": ("v3-8", "capacity: spot, queue: true", "controller: {}"),
+    "disk": ("v3-8", "capacity: spot, data_disks: [{size_gb: 10}]", "controller: {}"),
     "node": ("v3-8", "kind: node, capacity: preemptible", ""),
     "instance": ("v6e-4", "api: compute, capacity: spot", "controller: {}"),
     "group": ("v6e-16", "api: compute, capacity: spot", "controller: {}"),
@@ -87,6 +89,8 @@ class Controller:
             if self.stack.is_compute:
                 await self._list_preemptions(stack)
                 await remove_nodes(await stack.plan(), ignore)  # machines that do not answer
+            if not self.stack.is_node:
+                await down_from_controller(stack.context)
 
     async def _list_preemptions(self, stack: Tpuctl) -> None:
         where = {"project": self.stack.project, "zone": self.stack.zone}
@@ -130,6 +134,9 @@ async def test_grants_are_sufficient(
 ) -> None:
     node_controller = await controller(kind)
     await node_controller.recreate_tpu()
+    status = await node_controller.bench.reopen().status()
+    if kind != "node":  # a `down` elsewhere deletes it
+        assert {item.kind for item in status.inventory} == {"bucket"}
     assert (await node_controller.bench.reopen().down(delete_bucket=True)).leaks == ()
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.explanation import Explanation
     from tpuctl.model.jobs.job import JobKind, JobRecord, JobStatus, JobSummary
     from tpuctl.model.jobs.profile import Profile
+    from tpuctl.model.jobs.queue import Queued
     from tpuctl.model.jobs.report import RunReport
     from tpuctl.model.jobs.sweep import SweepEstimate
     from tpuctl.model.logs.log_range import LogRange
@@ -191,10 +192,14 @@ class Tpuctl:
         `race` requests the TPU in all zones of the stack file at once, and keeps the first that is
         granted.
         """
+        from tpuctl.flows.stack.activity import reported
         from tpuctl.flows.stack.up import up
 
         self.stack.require_valid()  # before starting the local cloud
-        return await up(self.context, confirm, race=race)
+        if self.context.controller is None:
+            return await up(self.context, confirm, race=race)
+        async with reported(self.context) as context:  # nobody sees this terminal
+            return await up(context, confirm, race=race)
 
     async def provision(self, prepared: Prepared) -> Prepared:
         """Apply a plan. Machines may not be reachable yet when it returns. Raises Conflict, with
@@ -467,6 +472,38 @@ class Tpuctl:
 
         async with kept_connections(self.context) as connected:
             return await up_and_start(connected, submission, options, state)
+
+    async def enqueue(
+        self,
+        submission: Submission,
+        options: RunOptions | None = None,
+        queued: Queued | None = None,
+    ) -> list[JobRecord]:
+        """Append the job, or one for each of `options.each`, to the stack's queue, which its
+        controller runs without this computer; with `options.up`, bring up what the controller
+        needs first. Raises Usage if the stack has no controller."""
+        from tpuctl.flows.jobs.run_state import RunOptions
+        from tpuctl.flows.queue.enqueue import enqueue
+        from tpuctl.model.jobs.queue import Queued
+
+        return await enqueue(self.context, submission, options or RunOptions(), queued or Queued())
+
+    async def run_queue(self) -> int:
+        """Run the stack's queued jobs here, one after another, until none is left, and take the
+        stack down if one was submitted with that; return how many there were. The controller does
+        the same; each job is started once."""
+        from tpuctl.flows.queue.work import run_queue
+
+        return await run_queue(self.context)
+
+    async def hand_over_up(
+        self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
+    ) -> Stack:
+        """Bring the stack up without its TPU, and have its controller create that. Raises Usage
+        if the stack has no controller."""
+        from tpuctl.flows.queue.enqueue import hand_over_up
+
+        return await hand_over_up(self.context, confirm, race=race)
 
     async def estimate_sweep(self, submission: Submission, count: int) -> SweepEstimate:
         """How long `count` jobs may take, by earlier ones, and what that costs."""

@@ -83,8 +83,10 @@ def resources_of(
     public_key: Callable[[], str] = str,
     delete_bucket: bool = False,
     race: Race | None = None,
+    controller_zone: str = "",
 ) -> list[Resource]:
-    """All resources of a stack, with its TPU in the zone in use, or requested in all of a race.
+    """All resources of a stack, with its TPU in the zone in use, or requested in all of a race;
+    its controller may be in another zone.
 
     `sources` are the allowed address ranges, `public_key` returns the machines' SSH key; only `up`
     needs them.
@@ -125,9 +127,17 @@ def resources_of(
         ),
         *requests,
         TpuNode(network, public_key),
-        Controller(network, public_key),
+        Controller(
+            Network(stack.in_zone(controller_zone), cloud) if controller_zone else network,
+            public_key,
+        ),
     ]
     return [resource for resource in resources if resource.applies(stack)]
+
+
+def race_of(stack: Stack) -> Race:
+    """A race between all zones of the stack in which the Cloud TPU API sells its TPU."""
+    return Race(tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu"))
 
 
 def tpu_kind(stack: Stack) -> type[CloudKind]:

@@ -17,6 +17,7 @@ from tpuctl.cli.parameters.options import Job, Order, ProjectId, StackName, sort
 from tpuctl.cli.stack.stack import client
 from tpuctl.cli.state import State
 from tpuctl.errors import TimedOut, Usage
+from tpuctl.units import counted
 
 if TYPE_CHECKING:
     from tpuctl.model.jobs.job import JobStatus
@@ -32,6 +33,7 @@ def register(app: typer.Typer) -> None:
     job_app.callback()(jobs)
     job_app.command()(show)
     job_app.command()(compare)
+    job_app.command("run")(run_queue)
     app.add_typer(job_app, name="jobs")
     for command in (logs, wait, stop, profile):
         app.command()(command)
@@ -251,6 +253,23 @@ def _show_profile(state: State, folder: str) -> None:
     state.note(
         "\nTo view it:\n    pip install xprof tensorboard tensorflow-cpu\n"
         f"    tensorboard --logdir {folder}"
+    )
+
+
+def run_queue(context: typer.Context, stack: StackName = "", project: ProjectId = "") -> None:
+    """Run the stack's queued jobs here, one after another, until none is left.
+
+    The stack's controller does this. On another computer it takes over from a
+    controller that is gone, or helps it: each job is started once.
+
+    Example: tpuctl jobs run
+    """
+    state: State = context.obj
+    tpuctl = client(context, stack, project)
+    count = state.wait_for(tpuctl.run_queue())
+    state.answer(
+        lambda: responses.jobs.QueueRun(jobs=count),
+        lambda: state.note(f"The queue is empty: {counted(count, 'job')} ended."),
     )
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.jobs.run_state import Decision, RunOptions, RunState
     from tpuctl.flows.jobs.submission import Submission
     from tpuctl.model.jobs.job import JobRecord
+    from tpuctl.model.jobs.queue import Queued
     from tpuctl.model.jobs.sweep import SweepValues
 
 
@@ -54,7 +55,8 @@ def run(
         typer.Option(
             "--detach",
             "-d",
-            help="Return when all workers have started.",
+            help="Return when all workers have started; with a controller and --up, --down or "
+            "--each, at once: it does the rest.",
         ),
     ] = False,
     up: Annotated[bool, typer.Option("--up", help="Create or update the stack first.")] = False,
@@ -76,6 +78,22 @@ def run(
             "--secret",
             metavar="NAME[=SOURCE]",
             help="Also pass a secret: from the environment, or secret:NAME.",
+        ),
+    ] = None,
+    queue: Annotated[
+        bool,
+        typer.Option(
+            "--queue", help="Have the controller run it when the TPU is free, and return."
+        ),
+    ] = False,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            "--priority",
+            metavar="N",
+            min=-100,
+            max=100,
+            help="Its place in the queue: a higher one runs first (default: 0).",
         ),
     ] = None,
     wait: Annotated[
@@ -111,18 +129,33 @@ def run(
     Example: tpuctl run train.py --tpu v6e-1
     """
     from tpuctl.flows.jobs.run_state import RunOptions
+    from tpuctl.model.jobs.queue import Queued
     from tpuctl.model.jobs.sweep import parse_sweep
     from tpuctl.model.stack.secret_sources import parse_option
 
     state: State = context.obj
     tpu_options = ScriptTpuOptions(tpu, zone, spot, project, keep)
-    _validate_options(down=down, detach=detach, is_sweep=bool(each))
+    if priority is not None and not queue:
+        raise Usage(
+            "Conflicting options",
+            "--priority is a place in the queue",
+            hint="Add --queue.",
+            where="--priority",
+        )
     seconds = duration(timeout, "--timeout")
     program, form, words = parse_program(context, script, module, arguments)
     tpu_options.validate(down=down, detach=detach)
     sweep = parse_sweep(each, words) if each else []
     script_tpu = tpu_options.open(state, program, form, words)
     tpuctl = script_tpu.tpuctl
+    is_unattended = queue or (
+        detach
+        and tpuctl.stack.has_recovery
+        and not tpuctl.stack.is_node
+        and (up or down or bool(each))
+    )
+    if not is_unattended:
+        _validate_options(down=down, detach=detach, is_sweep=bool(each))
     up, down = up or script_tpu.goes_up, down or script_tpu.goes_down
 
     def check() -> Submission:
@@ -147,6 +180,9 @@ def run(
         seconds=seconds,
     )
     with script_tpu.naming_conflicts():
+        if is_unattended:
+            queued = Queued(priority=priority or 0, down=down)
+            return state.wait_for(_run_queued(state, script_tpu, submission, options, queued))
         if detach:
             return state.wait_for(_run_detached(state, script_tpu, submission, options))
         if sweep:
@@ -161,15 +197,18 @@ def _validate_options(*, down: bool, detach: bool, is_sweep: bool) -> None:
             "Conflicting options",
             "--each starts a job when the one before has ended, and --detach does not wait for "
             "that",
-            hint="Remove --detach. If this computer cannot stay on, run tpuctl on one that can.",
+            hint="Remove --detach. Or have a controller run the jobs while this computer is off: "
+            "set in the stack file\n    controller: {}",
             where="--each",
         )
     if down and detach:
         raise Usage(
             "Conflicting options",
             "--down deletes the stack when the job ends, and --detach does not wait for that",
-            hint="Remove --detach. Or remove --down and set limits.idle in the stack file: the "
-            "machines then delete themselves some time after the job.",
+            hint="Remove --detach. Or have a controller take it down: set in the stack file\n"
+            "    controller: {}\n"
+            "Or remove --down and set limits.idle: the machines then delete themselves some time "
+            "after the job.",
             where="--down",
         )
 
@@ -223,6 +262,27 @@ async def _run_detached(
         print(record.id)
         state.suggest(state.typed(f"logs -f {record.id}"))
         tpu.show_kept()
+    return 0
+
+
+async def _run_queued(
+    state: State, tpu: JobTpu, submission: Submission, options: RunOptions, queued: Queued
+) -> int:
+    """Have the controller run the job, or the jobs of a sweep, and return."""
+    tpuctl = tpu.tpuctl
+    records = await tpuctl.enqueue(submission, options, queued)
+    state.jobs += [record.id for record in records]
+    answers = [
+        responses.jobs.JobSubmission(job=record.id, output=record.output) for record in records
+    ]
+    state.record(lambda: answers if options.each else answers[0])
+    state.close_view()
+    if not state.json:
+        for record in records:
+            print(record.id)
+        name = tpuctl.stack.names.controller
+        state.note(f"{name} does the rest; this computer may be switched off.")
+        state.suggest(state.typed(f"logs -f {records[0].id}"))
     return 0
 
 

@@ -63,7 +63,18 @@ def plan(context: typer.Context, race: Race = False) -> None:
         raise error
 
 
-def up(context: typer.Context, race: Race = False) -> None:
+def up(
+    context: typer.Context,
+    race: Race = False,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach",
+            "-d",
+            help="Return when the stack's controller is up, which then creates the TPU.",
+        ),
+    ] = False,
+) -> None:
     """Create or update the stack. Safe to interrupt and repeat.
 
     Example: tpuctl up --yes
@@ -73,6 +84,9 @@ def up(context: typer.Context, race: Race = False) -> None:
     state: State = context.obj
     tpuctl = state.tpuctl()
 
+    if detach:
+        _up_detached(state, tpuctl, race=race)
+        return
     if race:
         state.after_interrupt = AFTER_RACE
     prepared = state.wait_for(
@@ -87,6 +101,19 @@ def up(context: typer.Context, race: Race = False) -> None:
         state.suggest(f"{state.command_prefix} run {state.guess_script()}")
 
     state.answer(lambda: responses.stacks.Plan.model_validate(prepared), show)
+
+
+def _up_detached(state: State, tpuctl: Tpuctl, *, race: bool) -> None:
+    stack = state.wait_for(
+        tpuctl.hand_over_up(lambda prepared_plan: confirm_up(state, prepared_plan), race=race)
+    )
+
+    def show() -> None:
+        name = stack.names.controller
+        state.note(f"{name} creates {stack.counted_type}; this computer may be switched off.")
+        state.suggest(f"{state.command_prefix} status --watch")
+
+    state.answer(lambda: responses.stacks.UpDetached(controller=stack.names.controller), show)
 
 
 def confirm_up(state: State, prepared: Prepared) -> None:

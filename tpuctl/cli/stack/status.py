@@ -14,18 +14,17 @@ if TYPE_CHECKING:
 
 
 def show_snapshot(snapshot: Snapshot, typed: Callable[[str], str], *, is_free: bool) -> None:
-    from tpuctl.view.progress.job_progress import job_facts
+    from tpuctl.view.progress.job_progress import work_facts
     from tpuctl.view.stack.status import show_status
 
     stack_status = snapshot.status
-    jobs = [fact for job in snapshot.jobs for fact in job_facts(job, snapshot.at)]
     show_status(
         stack_status.stack,
         stack_status.inventory,
         stack_status.charges,
         snapshot.advice,
         typed,
-        jobs,
+        work_facts(snapshot),
         at=stack_status.at,
         is_free=is_free,
     )

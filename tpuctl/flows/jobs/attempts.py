@@ -14,6 +14,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.jobs.attempt import Attempt, Verdict
 from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.jobs.queue import JobEnd, JobStart
 from tpuctl.model.text.record_parsing import parse_record
 
 M = TypeVar("M", bound=BaseModel)
@@ -50,6 +51,27 @@ async def claim_attempt(store: ObjectStore, record: JobRecord, attempt: Attempt)
     """Claim the attempt. Of concurrent callers exactly one gets True."""
     name = record.at(attempt.number).attempt_name
     return await _write_once(store, name, attempt) == attempt
+
+
+async def claim_start(store: ObjectStore, record: JobRecord, start: JobStart) -> bool:
+    """Claim the first attempt of a queued job. Of concurrent callers exactly one gets True."""
+    return await _write_once(store, record.start_name, start) == start
+
+
+async def with_start(store: ObjectStore, record: JobRecord) -> JobRecord:
+    """A queued job's record with the machines that it was started on, if it was."""
+    start = await _read(store, record.start_name, JobStart)
+    return record if start is None else record.started(start)
+
+
+async def record_end(store: ObjectStore, record: JobRecord, end: JobEnd) -> JobEnd:
+    """Record that no further attempt of a queued job will start; the first end recorded wins."""
+    return await _write_once(store, record.final_name, end)
+
+
+async def read_end(store: ObjectStore, record: JobRecord) -> JobEnd | None:
+    """The end of a queued job; None while it may go on."""
+    return await _read(store, record.final_name, JobEnd)
 
 
 async def record_verdict(

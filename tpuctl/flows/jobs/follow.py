@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
 from tpuctl.flows.context import Context
-from tpuctl.flows.jobs.attempts import at_latest_attempt, read_attempts, request_stop
+from tpuctl.flows.jobs.attempts import (
+    at_latest_attempt,
+    read_attempts,
+    request_stop,
+    with_start,
+)
 from tpuctl.flows.jobs.jobs import mark_stopped
 from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs import launch
@@ -195,6 +200,8 @@ async def stop(
     """
     await request_stop(store, record, user_at_host())
     # An attempt that is claimed after this sees the request before it starts.
+    if record.is_waiting and (record := await with_start(store, record)).is_waiting:
+        return mark_stopped(job_status(record, {}))
     record = at_latest_attempt(record, await read_attempts(store, record))
     records = dict(await worker_records(store, record, emit))
     running = [w for w in record.workers if w not in records or not records[w].has_ended]

@@ -48,16 +48,14 @@ async def submit(
     submission = await with_bundle(submission, emit)
     bundle = submission.bundle
     assert bundle is not None
-    shipped, used_ids = await asyncio.gather(
-        upload(bundle, store, transports, emit), _used_ids(store)
-    )
+    shipped, used = await asyncio.gather(upload(bundle, store, transports, emit), used_ids(store))
     at = store.clock.now()
-    record = new_record(submission, bundle, new_job_id(at, choice, used_ids), at)
+    record = new_record(submission, bundle, new_job_id(at, choice, used), at)
     if shipped.name is None:
         emit(WarningIssued(_NO_BUCKET))
     else:
         record = record.model_copy(update={"bundle_name": shipped.name})
-        record = await _write_record(store, record, choice, used_ids)
+        record = await write_record(store, record, choice, used)
     await start_attempt(submission, record, store, transports, emit)
     return record
 
@@ -133,7 +131,7 @@ _NO_BUCKET = Diagnostic(
 )
 
 
-async def _used_ids(store: ObjectStore) -> list[str]:
+async def used_ids(store: ObjectStore) -> list[str]:
     """The ids of the bucket's jobs; none if it cannot be read, which the upload reports."""
     try:
         return await job_ids(store)
@@ -141,8 +139,8 @@ async def _used_ids(store: ObjectStore) -> list[str]:
         return []
 
 
-async def _write_record(
-    store: ObjectStore, record: JobRecord, choice: random.Random, used_ids: Sequence[str]
+async def write_record(
+    store: ObjectStore, record: JobRecord, choice: random.Random, used: Sequence[str]
 ) -> JobRecord:
     """Write the record under an unused id."""
     for _ in range(10):
@@ -150,7 +148,7 @@ async def _write_record(
             text = record.model_dump_json(indent=2).encode()
             await store.put_bytes(record.object_name, text, if_generation=0)
         except Conflict:
-            job = new_job_id(store.clock.now(), choice, [*used_ids, record.id])
+            job = new_job_id(store.clock.now(), choice, [*used, record.id])
             record = record.model_copy(update={"id": job})
         else:
             return record

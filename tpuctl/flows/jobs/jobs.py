@@ -15,6 +15,7 @@ from tpuctl.flows.jobs.attempts import (
     is_stop_requested,
     read_attempts,
     read_record,
+    with_start,
 )
 from tpuctl.jobs.logs import worker_records
 from tpuctl.model.events import Emit, WarningIssued, ignore
@@ -31,6 +32,7 @@ from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.units import format_duration
 
 READERS = 16
+NOT_ENDED_BY_JOB = ("queued", "submitted", "lost")
 
 
 class SeveralRunning(Conflict):
@@ -193,7 +195,7 @@ async def reconcile_status(store: ObjectStore, record: JobRecord, status: JobSta
         status = replace(
             status, state="lost", exit_code=EXIT_LOST, detail="the stack was taken down"
         )
-    is_open = status.state in ("submitted", "lost")
+    is_open = status.state in NOT_ENDED_BY_JOB
     return mark_stopped(status) if is_open and await is_stop_requested(store, record) else status
 
 
@@ -207,7 +209,7 @@ async def _is_taken_down(store: ObjectStore, record: JobRecord) -> bool:
 
 def mark_stopped(status: JobStatus) -> JobStatus:
     """The status of a job whose stop was requested: no further attempt will start."""
-    if status.state not in ("submitted", "lost"):
+    if status.state not in NOT_ENDED_BY_JOB:
         return status
     return replace(status, state="stopped", exit_code=EXIT_STOPPED, detail="stopped by request")
 
@@ -220,4 +222,5 @@ async def job_ids(store: ObjectStore) -> list[str]:
 
 
 async def _read(store: ObjectStore, job: str) -> JobRecord:
-    return await read_record(store, f"{JOBS}/{job}/job.json", JobRecord, id=job)
+    record = await read_record(store, f"{JOBS}/{job}/job.json", JobRecord, id=job)
+    return record if record.queued is None else await with_start(store, record)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,16 +25,18 @@ from tpuctl.flows.jobs.attempts import (
     is_stop_requested,
     read_attempts,
     record_verdict,
+    with_start,
 )
 from tpuctl.flows.jobs.follow import AttemptResult, follow_attempt, report_result
 from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
-from tpuctl.flows.jobs.jobs import mark_stopped
+from tpuctl.flows.jobs.jobs import mark_stopped, read_status
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.machines.notify import ring_end, send_unsent
 from tpuctl.flows.machines.workers import connections, ordered_nodes
 from tpuctl.flows.packages.tools import ensure_tools
+from tpuctl.flows.stack.activity import read_activity
 from tpuctl.flows.stack.apply import apply_plan
 from tpuctl.flows.stack.plan import Prepared, plan
 from tpuctl.flows.stack.up import up
@@ -42,7 +45,7 @@ from tpuctl.jobs.logs import GIVE_UP_SECONDS, worker_records
 from tpuctl.model.events import Emit, Note, WarningIssued
 from tpuctl.model.jobs.attempt import Attempt, Retry, Verdict, retries_left
 from tpuctl.model.jobs.failures import Failure
-from tpuctl.model.jobs.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord
+from tpuctl.model.jobs.job import EXIT_LOST, EXIT_TIMED_OUT, JobRecord, JobStatus
 from tpuctl.model.logs.log_range import WHOLE_LOG, LogRange
 from tpuctl.model.plan import Action
 from tpuctl.polling import Backoff, wait_until
@@ -60,6 +63,7 @@ GONE_STATES = ("", "PREEMPTED", "TERMINATED", "DELETING", "STOPPED", "STOPPING",
 MAX_RECONNECTS = 20  # without news of the job in between
 CAPACITY_SECONDS = 6 * 3600.0  # retry creating a node for this long without capacity
 CAPACITY_BACKOFF = Backoff(initial=30.0, maximum=600.0, multiplier=1.6)
+QUEUE_BACKOFF = Backoff(initial=1.0, maximum=10.0)  # between looks at a job that waits
 MAINTENANCE_SECONDS = 2 * 3600.0  # the longest wait for maintenance to end
 MAINTENANCE_BACKOFF = Backoff(initial=1.0, maximum=30.0, multiplier=1.5)
 REPAIR_FAILED = "UNKNOWN"  # "unknown state after a failed repair"
@@ -80,12 +84,43 @@ async def follow_to_end(
 
     A failed attempt is followed by another within the job's retries, on a recreated stack if
     necessary. The exit code is the last attempt's, or 75 when the preemption retries are used up.
-    Cancelling stops neither the job nor pending requests for nodes.
+    Cancelling stops neither the job nor pending requests for nodes. A job that waits in the stack's
+    queue is followed once the controller has started it.
     """
+    if record.is_waiting:
+        record, ended = await _wait_for_turn(context, record)
+        if ended is not None:
+            return report_result(AttemptResult(record, ended, {}, {}), context.emit)
     workers = record.workers if all_workers else record.workers[:1]
     context = replace(context, stack=stack_of(record, context.stack))
     recovery = _Recovery(context, workers, show, part).run(record)
     return await run_while_alive(recovery, context.cloud.endpoint, f"tpuctl wait {record.id}")
+
+
+async def _wait_for_turn(context: Context, record: JobRecord) -> tuple[JobRecord, JobStatus | None]:
+    """Wait until a queued job is started; returns its record then, or how it ended before."""
+    context.emit(Note(f"Job {record.id} waits in the queue of stack {record.stack}."))
+    seen = ""
+
+    async def probe() -> tuple[JobRecord, JobStatus | None] | None:
+        nonlocal seen
+        current = await with_start(context.store, record)
+        if not current.is_waiting:
+            return current, None
+        status = await read_status(context.store, current)
+        activity = await read_activity(context.store, record.stack)
+        if activity is not None and activity.text != seen:
+            seen = activity.text
+            context.emit(Note(activity.sentence(context.cloud.server_clock.now())))
+        return None if status.exit_code is None else (current, status)
+
+    return await wait_until(
+        probe,
+        description=f"job {record.id} being started",
+        seconds=math.inf,
+        backoff=QUEUE_BACKOFF,
+        clock=context.clock,
+    )
 
 
 @dataclass
@@ -120,7 +155,8 @@ class _Recovery:
 
     async def _follow(self, record: JobRecord, offsets: Mapping[int, int] | None) -> AttemptResult:
         context = self.context
-        if record.attempt > 1 and record.attempt not in self.started_here:
+        is_claimed = record.attempt > 1 or record.queued is not None
+        if is_claimed and record.attempt not in self.started_here:
             await self._wait_for_start(record)
 
         async def is_gone() -> bool:
@@ -402,14 +438,16 @@ def submission_of(context: Context, record: JobRecord) -> Submission:
     return Submission.for_retry(record, context.stack, cloud=context.jobs_cloud)
 
 
-async def restore_stack(context: Context, record: JobRecord) -> None:
+async def restore_stack(
+    context: Context, record: JobRecord, seconds: float = CAPACITY_SECONDS
+) -> None:
     """Get the stack's machines ready for jobs, recreating those that are gone.
 
-    Without capacity the request is retried for CAPACITY_SECONDS. Raises RecoveryAborted if the
-    job is stopped or the stack taken down.
+    Without capacity the request is retried for `seconds`. Raises RecoveryAborted if the job is
+    stopped or the stack taken down.
     """
     clock = context.clock
-    deadline = clock.now() + CAPACITY_SECONDS
+    deadline = clock.now() + seconds
     delays = CAPACITY_BACKOFF.delays()
     is_reported = False
     conflicts = 0
@@ -430,19 +468,18 @@ async def restore_stack(context: Context, record: JobRecord) -> None:
                 raise NoCapacity(
                     "No capacity",
                     f"job {record.id} is waiting for a node: no capacity for "
-                    f"{CAPACITY_SECONDS / 3600:g} hours. {error.diagnostics[0].detail}",
+                    f"{seconds / 3600:g} hours. {error.diagnostics[0].detail}",
                     hint=f"Try again later:\n    tpuctl wait {record.id}",
                 ) from error
             delay = min(next(delays), left)
             if not is_reported:
                 is_reported = True
-                end = datetime.now(UTC) + timedelta(seconds=left)
-                context.emit(
-                    Note(
-                        f"{error.diagnostics[0].summary}: retrying until "
-                        f"{end:%Y-%m-%d %H:%M} UTC, next in {delay:.0f} s"
-                    )
-                )
+                until = ""
+                if left != math.inf:
+                    end = datetime.now(UTC) + timedelta(seconds=left)
+                    until = f" until {end:%Y-%m-%d %H:%M} UTC"
+                summary = error.diagnostics[0].summary
+                context.emit(Note(f"{summary}: retrying{until}, next in {delay:.0f} s"))
             await clock.sleep(delay)
 
 
@@ -555,23 +592,34 @@ async def start_next_attempt(
         following = record.of(attempt)
         if not await claim_attempt(context.store, record, attempt):
             return await _read_next_attempt(context.store, record), False
-        if await is_stop_requested(context.store, record):
-            await record_not_started(context.store, following, "the job was stopped")
-            raise RecoveryAborted("the job was stopped")
-        try:
-            await ensure_tools(
-                following.installation,
-                context.store,
-                context.emit,
-                workers_have_internet=context.stack.has_internet,
-                may_download=context.may_download,
-            )
-            await start_attempt(submission, following, context.store, job_transports, context.emit)
-        except TpuctlError as error:  # counts as a failed attempt
-            context.emit(WarningIssued(error.diagnostics[0]))
-        if await is_stop_requested(context.store, record):
-            await launch.stop(following, job_transports)
+        await start_claimed(context, following, submission, job_transports)
         return following, True
+
+
+async def start_claimed(
+    context: Context,
+    record: JobRecord,
+    submission: Submission,
+    transports: Mapping[int, Transport],
+) -> None:
+    """Start the record's attempt, which this client has claimed; that it fails counts as a failed
+    attempt. Raises RecoveryAborted if a stop was requested."""
+    if await is_stop_requested(context.store, record):
+        await record_not_started(context.store, record, "the job was stopped")
+        raise RecoveryAborted("the job was stopped")
+    try:
+        await ensure_tools(
+            record.installation,
+            context.store,
+            context.emit,
+            workers_have_internet=context.stack.has_internet,
+            may_download=context.may_download,
+        )
+        await start_attempt(submission, record, context.store, transports, context.emit)
+    except TpuctlError as error:
+        context.emit(WarningIssued(error.diagnostics[0]))
+    if await is_stop_requested(context.store, record):
+        await launch.stop(record, transports)
 
 
 async def _read_next_attempt(store: ObjectStore, record: JobRecord) -> JobRecord:

@@ -255,7 +255,8 @@ def _workers_text(numbering: WorkerNumbering) -> str:
 
 def stack_of(record: JobRecord, stack: Stack) -> Stack:
     """The stack with the framework and the runtime that a job was submitted with, in its place."""
-    stack = stack.at(Candidate(record.zone, "compute" if "/" in record.runtime else "tpu"))
+    if not record.is_waiting:
+        stack = stack.at(Candidate(record.zone, "compute" if "/" in record.runtime else "tpu"))
     if record.framework is not None:
         stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
     return stack.on_runtime(record.runtime)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -51,23 +52,24 @@ def controller_status(instance: Any) -> MachineStatus:
 
 
 async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
-    """The stack's controller in its zone. Raises NotFound."""
-    name = stack.names.controller
-    try:
-        instance = await cloud.call(
-            f"controller {name}",
-            cloud.client("instances").get,
-            project=stack.project,
-            zone=stack.zone,
-            instance=name,
-        )
-    except NotFound as error:
-        raise NotFound(
-            "Controller not found",
-            f"stack {stack.name} has no controller in {stack.zone}",
-            hint="Create it:\n    tpuctl up",
-        ) from error
-    return controller_status(instance)
+    """The stack's controller: that of a TPU node in its zone, another in any of the stack's zones.
+    Raises NotFound."""
+    others = () if stack.is_node else stack.zones
+    for zone in dict.fromkeys((stack.zone, *others)):
+        with suppress(NotFound):
+            instance = await cloud.call(
+                f"controller {stack.names.controller}",
+                cloud.client("instances").get,
+                project=stack.project,
+                zone=zone,
+                instance=stack.names.controller,
+            )
+            return controller_status(instance)
+    raise NotFound(
+        "Controller not found",
+        f"stack {stack.name} has no controller in {stack.zone}",
+        hint="Create it:\n    tpuctl up",
+    )
 
 
 async def is_controller_gone(stack: Stack, cloud: Cloud) -> bool:

@@ -1,20 +1,25 @@
-"""Hand a job over to the stack's controller, which recovers it unattended.
+"""Hand a job, or a stack's queue, over to the stack's controller, which works on it unattended.
 
-The controller runs `tpuctl wait JOB` with the same version of tpuctl and a stack file in which
-every automatic choice is fixed. `jobs/shipped/recovery/recoverer.py` keeps it running there.
+The controller runs `tpuctl wait JOB`, or `tpuctl jobs run`, with the same version of tpuctl and a
+stack file in which every automatic choice is fixed. `jobs/shipped/recovery/recoverer.py` keeps it
+running there.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tpuctl.catalog import region_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
-from tpuctl.engine.step import Step, step
+from tpuctl.engine.resource import Report
+from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
 from tpuctl.flows.machines.workers import connect_workers, controller_transport
@@ -45,7 +50,13 @@ LOOK = (
     f'{UNPACK} && python3 -S -I "$1/installer.py" find "$2" "$3"'
     ' && python3 -S -I "$1/recoverer.py" key "$4"'
 )
-START = f'{UNPACK} && python3 -S -I "$1/recoverer.py" start "$1"'
+# Renamed into place, `command.json` last: a folder without it is ignored, and another command of
+# the same folder may be running.
+START = (
+    'umask 077 && mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
+    '&& mv "$new/command.json" "$1.next" && { mv -f "$new"/* "$1"; rmdir "$new"; '
+    'mv -f "$1.next" "$1/command.json"; } && python3 -S -I "$1/recoverer.py" start "$1"'
+)
 
 
 @dataclass(frozen=True)
@@ -57,19 +68,87 @@ class _ControllerSetup:
     node_range: str  # address range of the stack's TPU node; empty if there is none
 
 
-async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
-    """Set up the controller to recover jobs, if the stack wants that. Errors become warnings."""
+@dataclass(frozen=True)
+class ReadyController:
+    """A controller with this tpuctl, which can be given work."""
+
+    stack: Stack
+    cloud: Cloud
+    transport: Transport
+    program: str
+    file: dict[str, Any]  # the stack file for what it runs
+
+    async def start(
+        self,
+        folder: str,
+        command: Sequence[str],
+        *,
+        variables: Mapping[str, str] | None = None,
+        order: Mapping[str, str] | None = None,
+    ) -> None:
+        """Have it run a tpuctl command until that is done; see `recoverer.py` for `order`."""
+        name = self.stack.names.controller
+        options = ("--cloud", "google", "--stack-file", "tpuctl.yaml", "--json", "--events")
+        content = {
+            "job": folder,
+            "argv": [self.program, *options, *command],
+            "env": {
+                **(variables or {}),
+                "TPUCTL_CONFIG_HOME": f"~/{CONFIG}",
+                CONTROLLER: name,
+                CLOUD: self.cloud.endpoint.name,
+            },
+            **(order or {}),
+        }
+        files = {"tpuctl.yaml": _json(self.file), **_startup_script(self.stack)}
+        archive = build_archive(RECOVERER, {**files, "command.json": _json(content)})
+        argv = ["sh", "-c", START, "sh", f"{JOBS}/{folder}"]
+        result = await self.transport.run(argv, input=archive)
+        result.check(f"controller {name}: starting {' '.join(command)}")
+
+    async def start_queue(self) -> None:
+        """Have it run the jobs of the stack's queue until that is empty."""
+        await self._repeat("queue", ["jobs", "run"])
+
+    async def start_up(self, *, race: bool = False) -> None:
+        """Have it create the TPU, trying again until it is there."""
+        await self._repeat("up", ["up", *["--race"] * race])
+
+    async def _repeat(self, folder: str, command: Sequence[str]) -> None:
+        """Have it repeat a command until that succeeds. No job has such an id as the folder."""
+        order = {"until": "success", "order": secrets.token_hex(8)}
+        await self.start(folder, ["--yes", *command], order=order)
+
+
+@asynccontextmanager
+async def ready_controller(
+    stack: Stack, cloud: Cloud, keys: Keys, emit: Emit, report: Report
+) -> AsyncIterator[ReadyController]:
+    """A connection to the stack's controller, with this tpuctl installed there."""
+    transport = await _transport(stack, cloud, keys, emit)
+    try:
+        await connect_workers(cloud, [transport])
+        setup = await _install(stack, cloud, transport, keys, report)
+        network = await Network(stack, cloud).usable_name()
+        file = stack_file(stack, network, setup.ssh_keys, setup.node_range)
+        yield ReadyController(stack, cloud, transport, setup.program, file)
+    finally:
+        await transport.close()
+
+
+async def prepare_controller(
+    stack: Stack, cloud: Cloud, keys: Keys, emit: Emit, *, has_queue: bool = False
+) -> None:
+    """Set up the controller to recover jobs, if the stack wants that, and to run its queue, if it
+    `has_queue`. Errors become warnings."""
     if not stack.has_recovery:
         return
     because = "it recovers jobs after a preemption"
     try:
-        transport = await _transport(stack, cloud, keys, emit)
-        try:
-            await connect_workers(cloud, [transport])
-            with step(emit, f"controller/{stack.names.controller}", "update", because) as progress:
-                await _install(stack, cloud, transport, keys, progress)
-        finally:
-            await transport.close()
+        with step(emit, f"controller/{stack.names.controller}", "update", because) as progress:
+            async with ready_controller(stack, cloud, keys, emit, progress.report) as controller:
+                if has_queue:
+                    await controller.start_queue()
     except TpuctlError as error:
         emit(WarningIssued(_warning("Controller cannot recover jobs", error)))
 
@@ -92,31 +171,11 @@ async def hand_over(
     name = in_zone.names.controller
     because = f"{name} recovers it unattended"
     try:
-        transport = await _transport(in_zone, cloud, keys, emit)
-        try:
-            with step(emit, "job/recovery", "start", because) as progress:
-                setup = await _install(in_zone, cloud, transport, keys, progress)
-                network = await Network(in_zone, cloud).usable_name()
-                order = {
-                    "job": record.id,
-                    "argv": _command(setup.program, record),
-                    "env": {
-                        **_secret_variables(record),
-                        "TPUCTL_CONFIG_HOME": f"~/{CONFIG}",
-                        CONTROLLER: name,
-                        CLOUD: cloud.endpoint.name,
-                    },
-                }
-                file = stack_file(in_zone, network, setup.ssh_keys, setup.node_range)
-                files = {"tpuctl.yaml": _json(file), **_startup_script(in_zone)}
-                # command.json last: a folder without it is ignored.
-                archive = build_archive(RECOVERER, {**files, "command.json": _json(order)})
-                argv = ["sh", "-c", START, "sh", f"{JOBS}/{record.id}"]
-                result = await transport.run(argv, input=archive)
-                result.check(f"controller {name}: starting job recovery")
-                progress.result = f"{name} recovers {record.id} after a preemption"
-        finally:
-            await transport.close()
+        with step(emit, "job/recovery", "start", because) as progress:
+            async with ready_controller(in_zone, cloud, keys, emit, progress.report) as controller:
+                variables = _secret_variables(record)
+                await controller.start(record.id, ["wait", record.id], variables=variables)
+            progress.result = f"{name} recovers {record.id} after a preemption"
     except TpuctlError as error:
         emit(WarningIssued(_warning("Controller does not recover the job", error)))
         return False
@@ -133,7 +192,7 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
         content.setdefault(section, {})
     content["stack"] = stack.name
     content["project"] = {"id": stack.project}
-    content["tpu"]["zones"] = [stack.zone]
+    content["tpu"]["zones"] = _zones(stack)
     if stack.file.tpu.api is not None:
         content["tpu"]["api"] = stack.api
     if not stack.is_compute:  # otherwise its machines have the only image that there is
@@ -152,9 +211,15 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
     return content
 
 
-def _command(program: str, record: JobRecord) -> list[str]:
-    options = ("--cloud", "google", "--stack-file", "tpuctl.yaml", "--json", "--events")
-    return [program, *options, "wait", record.id]
+def _zones(stack: Stack) -> list[str]:
+    """Where the controller may create the TPU: in the zone in use, then the others, as far as it
+    needs nothing there that it may not create."""
+    if stack.is_node or stack.file.tpu.data_disks:
+        return [stack.zone]
+    others = [zone for zone in stack.zones if zone != stack.zone]
+    if stack.file.network.ssh != "external":  # subnets have access to Google by region
+        others = [zone for zone in others if region_of(zone) == stack.region]
+    return [stack.zone, *others]
 
 
 def _secret_variables(record: JobRecord) -> dict[str, str]:
@@ -180,7 +245,11 @@ async def _transport(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> SshT
 
 
 async def _install(
-    stack: Stack, cloud: Cloud, transport: Transport, keys: Keys, progress: Step
+    stack: Stack,
+    cloud: Cloud,
+    transport: Transport,
+    keys: Keys,
+    report: Report,
 ) -> _ControllerSetup:
     """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
     wheel = controller_wheel()
@@ -189,7 +258,7 @@ async def _install(
     result.check("checking tpuctl on the controller")
     program, public = (json.loads(line) for line in result.stdout.splitlines())
     if program["program"] is None:
-        progress.report("installing this tpuctl on the controller")
+        report("installing this tpuctl on the controller", None)
         await transport.put(wheel.build(), f"{PROGRAMS}/{wheel.digest}/{wheel.name}")
         installer = ["python3", "-S", "-I", f"{TOOLS}/installer.py"]
         program = install_result(
@@ -198,9 +267,7 @@ async def _install(
     # The next `up` from this machine needs the controller's key as well.
     keys.save_controller_key(public["key"])
     lines = "\n".join([keys.pair.public_line, public["key"]])
-    return _ControllerSetup(
-        program["program"], *await _authorize_keys(stack, cloud, lines, progress)
-    )
+    return _ControllerSetup(program["program"], *await _authorize_keys(stack, cloud, lines, report))
 
 
 def install_result(result: Result, stack: Stack) -> dict[str, Any]:
@@ -225,7 +292,7 @@ def install_result(result: Result, stack: Stack) -> dict[str, Any]:
     return answer
 
 
-async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step) -> tuple[str, str]:
+async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, report: Report) -> tuple[str, str]:
     """Authorize these keys on the machines that run jobs; return all authorized keys and the node
     range, for the controller's stack file."""
     resources = [
@@ -236,9 +303,9 @@ async def _authorize_keys(stack: Stack, cloud: Cloud, keys: str, progress: Step)
     snapshot = await observe(resources)
     changes = [change for change in plan_up(resources, snapshot) if "ssh-keys" in change.fields]
     if changes:
-        progress.report("authorizing the controller's SSH key")
+        report("authorizing the controller's SSH key", None)
     by_address = {resource.address: resource for resource in resources}
-    await gather_all(by_address[step.address].apply(step, progress.report) for step in changes)
+    await gather_all(by_address[step.address].apply(step, report) for step in changes)
     observed = list(snapshot.values())
     new_keys = public_key_line(stack.user, keys)
     return ssh_keys_with(_authorized_keys(observed), new_keys), _node_range(

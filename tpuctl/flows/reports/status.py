@@ -12,6 +12,7 @@ from tpuctl.errors import ApiDisabled, Conflict, Diagnostic, NotFound, TpuctlErr
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import job_ids, load_job, reconcile_status
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
+from tpuctl.flows.stack.activity import read_activity
 from tpuctl.flows.stack.apply import combined_error
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.log_position import LogPosition
@@ -117,7 +118,11 @@ class StackWatch:
                 jobs, problem = await self._poll_jobs(stack_status.bucket)
             except TpuctlError as error:
                 problem = error.diagnostics[0]
-        self._last = Snapshot(stack_status.at, stack_status, jobs, problem)
+        activity = None
+        if stack_status.bucket is not None:
+            store = self._context.cloud.objects(stack_status.bucket)
+            activity = await read_activity(store, self._context.stack.name)
+        self._last = Snapshot(stack_status.at, stack_status, jobs, problem, activity)
         return self._last
 
     async def _poll_jobs(

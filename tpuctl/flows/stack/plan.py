@@ -13,11 +13,17 @@ from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
-from tpuctl.flows.machines.controller_recovery import recovery_plan
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
+from tpuctl.flows.stack.controller_recovery import recovery_plan
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import read_limits, read_region, report_of
-from tpuctl.flows.stack.zones import has_active, home, refuse_other_slices
+from tpuctl.flows.stack.zones import (
+    controller_zone,
+    has_active,
+    home,
+    is_left_over,
+    refuse_other_slices,
+)
 from tpuctl.model.capacity.quota import QuotaReport
 from tpuctl.model.cost.cost import Cost
 from tpuctl.model.cost.race_cost import RaceCost, race_cost
@@ -26,11 +32,18 @@ from tpuctl.model.events import WarningIssued
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
-from tpuctl.model.status.inventory import InventoryItem, ResourceKind
+from tpuctl.model.status.inventory import ResourceKind
 from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.access.secret_grants import removed_secret_grants
 from tpuctl.resources.access.service_account import require_account
-from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
+from tpuctl.resources.composition import (
+    beside_tpu,
+    in_other_zones,
+    kind_of,
+    race_of,
+    resources_of,
+)
+from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.network.worker_rule import closed_ports_warning
 from tpuctl.resources.project.bucket import Bucket
@@ -92,14 +105,15 @@ async def plan(
 
     Plans for `candidate`, by default for the one where the stack is; with `race` for all zones at
     once, unless it has a TPU in one of them. On the stack's controller the plan only creates
-    the TPU, since the controller may do nothing else.
+    the TPU, and deletes what failed tries left, since the controller may do nothing else.
     """
     stack, cloud, keys = context.stack, context.cloud, context.keys
     stack.require_valid()
     if race:
         _require_raceable(stack)
     if context.controller is not None:
-        return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
+        planned = await recovery_plan(stack, cloud, keys.public_lines, candidate, race=race)
+        return Prepared(planned.stack, planned.plan, planned.resources, race=planned.race)
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(
         stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race
@@ -161,19 +175,29 @@ async def prepare_up(
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_use = stack.at(candidate or home(stack, of_stack))
-        zones = tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu")
-        entered = Race(zones) if race and not has_active(of_stack) else None
+        entered = race_of(stack) if race and not has_active(of_stack) else None
         region = (
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
         )
+        beside = controller_zone(stack_in_use, of_stack)
         resources = resources_of(
-            stack_in_use, cloud, sources=sources, public_key=public_key, race=entered
+            stack_in_use,
+            cloud,
+            sources=sources,
+            public_key=public_key,
+            race=entered,
+            controller_zone=beside,
         )
         used_zones = {stack_in_use.zone} if entered is None else entered.zones
         addresses = {resource.address for resource in resources}
         refuse_other_slices(stack_in_use, of_stack, addresses)
         resources += in_other_zones(
-            [item for item in of_stack if _is_left_over(item, stack_in_use, used_zones, addresses)],
+            [
+                item
+                for item in of_stack
+                if is_left_over(item, stack_in_use, used_zones, addresses)
+                and (item.kind, item.zone) != (Controller.kind, beside)
+            ],
             stack_in_use,
             cloud,
             resources,
@@ -237,17 +261,6 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
             "Or restore the account, within 30 days, by the unique ID in the audit log:\n"
             f"    gcloud iam service-accounts undelete UNIQUE_ID --project={stack.project}",
         )
-
-
-def _is_left_over(
-    item: InventoryItem, stack: Stack, used_zones: Collection[str], addresses: Collection[str]
-) -> bool:
-    """Whether it is in a zone that is not used, of the other API, or of slices that the stack no
-    longer has."""
-    api = item.kind_class.api
-    is_of_other_api = api not in (None, stack.api)
-    is_of_other_slice = api == "compute" and item.local_address not in addresses
-    return is_of_other_api or is_of_other_slice or not any(map(item.serves, used_zones))
 
 
 def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:

@@ -21,10 +21,10 @@ from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller import shell_variables, write_shell_environment
-from tpuctl.flows.machines.controller_recovery import tpu_resources
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.stack.apply import apply_plan, errors_of, raise_failure
 from tpuctl.flows.stack.capacity_history import record_attempts
+from tpuctl.flows.stack.controller_recovery import tpu_resources
 from tpuctl.flows.stack.down import down
 from tpuctl.flows.stack.plan import Prepared, plan
 from tpuctl.flows.stack.race import run_race
@@ -129,21 +129,58 @@ async def up(
     return prepared
 
 
-async def provision(context: Context, prepared: Prepared) -> Prepared:
-    """Apply a plan, in other zones if necessary. Machines may not be reachable yet afterwards.
+async def up_without_tpu(
+    context: Context, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
+) -> Stack:
+    """Bring up all of the stack but its TPU, which its controller then creates; return the stack in
+    the zone that was planned.
+
+    `confirm` receives the plan of the whole stack. Raises as `up` does.
+    """
+    prepared = await plan(context, race=race)
+    _require_quota(prepared, context.cloud)
+    if confirm is not None and not prepared.plan.is_empty:
+        confirm(prepared)
+    remember_folder(prepared.stack, context.jobs_cloud)
+    _ = context.keys.pair  # fails before anything is created
+    return (await provision(context, prepared, _without_tpu)).stack
+
+
+def _without_tpu(prepared: Prepared) -> Prepared:
+    """The same without what its controller creates; that also decides a race."""
+    resources = [each for each in prepared.resources if not kind_of(each.address).is_tpu]
+    addresses = {resource.address for resource in resources}
+    changes = tuple(change for change in prepared.plan if change.address in addresses)
+    after = {address: prepared.plan.after[address] & addresses for address in addresses}
+    return replace(prepared, plan=Plan(changes, after), resources=resources, race=None)
+
+
+def _whole(prepared: Prepared) -> Prepared:
+    return prepared
+
+
+async def provision(
+    context: Context, prepared: Prepared, part: Callable[[Prepared], Prepared] = _whole
+) -> Prepared:
+    """Apply a plan, or part of it, in other zones if necessary. Machines may not be reachable yet
+    afterwards.
 
     Raises Conflict, with everything deleted again, if the stack was taken down at the same time.
     """
     detector = DownDetector(context.stack, context.cloud, context.emit)
     await detector.begin()
-    applying = detector.run(_apply_to_candidates(replace(context, emit=detector.emit), prepared))
+    applying = detector.run(
+        _apply_to_candidates(replace(context, emit=detector.emit), prepared, part)
+    )
     try:
         return await run_while_alive(applying, context.cloud.endpoint, "tpuctl up")
     except TakenDown as error:
         raise await _undo(context) from error
 
 
-async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared:
+async def _apply_to_candidates(
+    context: Context, prepared: Prepared, part: Callable[[Prepared], Prepared]
+) -> Prepared:
     """Apply the plan; on an error specific to the zone, region or API, plan and try the next one.
 
     A race is run first, whose winner is then the first zone to try. The next plan also deletes
@@ -151,7 +188,7 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
     """
     if prepared.unread:
         prepared = await _enable_apis(context, prepared)
-    raced = prepared
+    prepared = raced = part(prepared)
     if raced.race is not None:
         try:
             winner, applied = await run_race(
@@ -186,7 +223,7 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
                     raise
                 raise last from error
             context.emit(Note(f"{refusals[-1]}. Trying {following}."))
-            prepared = await plan(context, following)
+            prepared = part(await plan(context, following))
             continue
         if refusals:
             context.emit(

@@ -84,6 +84,27 @@ def refuse_other_slices(
             )
 
 
+def controller_zone(stack: Stack, items: Collection[InventoryItem]) -> str:
+    """The zone of the stack's controller: where it is, as it works with a TPU in any zone, else
+    that of the TPU. The controller of a TPU node must be beside it."""
+    if stack.is_node or stack.controller is None:
+        return stack.zone
+    zones = [item.zone for item in items if item.kind == "controller"]
+    usable = [zone for zone in zones if zone in stack.zones]
+    return stack.zone if stack.zone in usable or not usable else usable[0]
+
+
+def is_left_over(
+    item: InventoryItem, stack: Stack, used_zones: Collection[str], addresses: Collection[str]
+) -> bool:
+    """Whether it is in a zone that is not used, of the other API, or of slices that the stack no
+    longer has. `addresses` are those of the stack's resources."""
+    api = item.kind_class.api
+    is_of_other_api = api not in (None, stack.api)
+    is_of_other_slice = api == "compute" and item.local_address not in addresses
+    return is_of_other_api or is_of_other_slice or not any(map(item.serves, used_zones))
+
+
 def _outside_error(resource: InventoryItem, noun: str, stack: Stack) -> Conflict:
     if resource.zone in stack.zones:  # from the other API
         return Conflict(

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tpuctl.model.jobs.attempt import Attempt, Placement, Retries, Retry, retries_left
 from tpuctl.model.jobs.hang import Hang, JobLimits
 from tpuctl.model.jobs.installation import Installation
+from tpuctl.model.jobs.queue import JobStart, Queued
 from tpuctl.model.scripts.framework import Framework
 from tpuctl.model.text.names import JOBS
 from tpuctl.model.text.record_parsing import (
@@ -160,6 +161,14 @@ class JobRecord(BaseModel):
     retries: Retries = Retries()
     limits: JobLimits = JobLimits()
     placement: Placement | None = Field(None, description="The machines of the first attempt.")
+    queued: Queued | None = Field(
+        None, description="Set for a job that was submitted to the stack's queue."
+    )
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is in the queue and has not been started: its machines are not known."""
+        return self.queued is not None and not (self.placement and self.placement.node_ids)
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -249,6 +258,23 @@ class JobRecord(BaseModel):
         """The object that prevents further attempts."""
         return f"{self.prefix}/stop.json"
 
+    @property
+    def start_name(self) -> str:
+        """The object that a queued job is started with."""
+        return f"{self.prefix}/start.json"
+
+    @property
+    def final_name(self) -> str:
+        """The object with the end of a queued job."""
+        return f"{self.prefix}/ended.json"
+
+    def started(self, start: JobStart) -> JobRecord:
+        """The record of a queued job once it is started."""
+        fields = ("placement", "worker_count", "workers", "slices", "accelerator", "runtime")
+        changes = {name: getattr(start, name) for name in fields}
+        where = {"zone": start.placement.zone, "node": start.placement.node}
+        return self.model_copy(update={**changes, **where})
+
     def at(self, number: int) -> JobRecord:
         """The record for another attempt, on any machines."""
         return self.model_copy(update={"attempt": number})
@@ -284,7 +310,7 @@ class JobRecord(BaseModel):
 class JobStatus:
     """The status of a job over all its workers."""
 
-    state: Literal["submitted", "preparing", "running", EndState]
+    state: Literal["queued", "submitted", "preparing", "running", EndState]
     exit_code: int | None = None  # None until all workers have ended
     worker: int | None = None  # the worker that determined it, if any
     detail: str = ""
@@ -312,7 +338,7 @@ def job_status(record: JobRecord, workers: Mapping[int, WorkerRecord]) -> JobSta
     """
     records = [workers[number] for number in record.workers if number in workers]
     if not records:
-        return JobStatus("submitted")
+        return JobStatus("queued" if record.is_waiting else "submitted")
     if len(records) < len(record.workers) or not all(worker.has_ended for worker in records):
         started = any(worker.state not in ("preparing", "ready") for worker in records)
         return JobStatus("running" if started else "preparing")

@@ -189,6 +189,8 @@ def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) 
         return "its nodes no longer exist, and it uses quota"
     if item.kind == "tpu" and "controller" not in kinds and item.state not in STARTING_STATES:
         return "its controller no longer exists"
+    if _is_elsewhere(item, stack_items):
+        return ""
     has_tpu = any(resource.is_tpu for resource in same_zone)
     if item.kind == "controller" and not has_tpu and item.state not in STARTING_STATES:
         return "no TPU in its zone"
@@ -203,6 +205,20 @@ def _orphaned_reason(item: InventoryItem, stack_items: Sequence[InventoryItem]) 
     if item.kind != "bucket" and not running:
         return "the stack is not running"
     return ""
+
+
+def _is_elsewhere(item: InventoryItem, stack_items: Sequence[InventoryItem]) -> bool:
+    """Whether it is the stack's only controller, and works with TPU VMs in another zone: only that
+    of a TPU node must be beside it."""
+    controllers = [other for other in stack_items if other.kind == item.kind and _is_usable(other)]
+    return (
+        item.kind == "controller"
+        and controllers == [item]
+        and any(
+            other.kind_class.is_tpu and other.kind != "tpu" and _is_usable(other)
+            for other in stack_items
+        )
+    )
 
 
 def _is_usable(item: InventoryItem) -> bool:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord
     from tpuctl.model.logs.progress import Progress
     from tpuctl.model.stack.stack import Stack
+    from tpuctl.model.status.activity import Activity
     from tpuctl.model.status.advice import Advice
     from tpuctl.model.status.charges import Charge
     from tpuctl.model.status.inventory import InventoryItem
@@ -68,6 +69,7 @@ class Snapshot:
     status: StackStatus
     recent_jobs: tuple[JobSnapshot, ...] = ()
     problem: Diagnostic | None = None
+    activity: Activity | None = None  # of its controller, or of another program
 
     @property
     def advice(self) -> tuple[Advice, ...]:

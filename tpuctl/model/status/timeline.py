@@ -93,7 +93,7 @@ def _job_changes(before: Snapshot, after: Snapshot) -> Iterator[TimelineEntry]:
     states = {job.record.id: _state(job) for job in before.recent_jobs}
     for job in after.recent_jobs:
         state = _state(job)
-        has_time = job.status.finished is not None or job.status.state == "submitted"
+        has_time = job.status.finished is not None or job.status.state in ("queued", "submitted")
         if states.get(job.record.id) != state and not has_time:
             yield TimelineEntry(after.at, f"job {job.record.id}", state)
 

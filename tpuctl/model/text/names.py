@@ -20,6 +20,8 @@ BUNDLES = "tpuctl/bundles"
 CACHE = "tpuctl/cache"  # environments and compiled programs
 TOOLS = f"{CACHE}/tools"  # Pythons and uv, which jobs bring
 NOTEBOOKS = "tpuctl/notebooks"
+ACTIVITIES = "tpuctl/activity"
+QUEUE = "tpuctl/queue"  # stack files of queued jobs, named by their content
 NOTIFICATIONS = "tpuctl/notifications"
 RECORDS = "tpuctl/stacks"
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
@@ -62,6 +64,11 @@ def stack_of_account(account: str) -> str | None:
     if not dash or rest != "tpu":
         return None
     return stack.removesuffix("-stack") if len(stack) == len("x-stack") else stack
+
+
+def turn_name(stack: str) -> str:
+    """The object with the job of a stack's queue that has its turn."""
+    return f"{QUEUE}/turns/{stack}"
 
 
 def record_name(stack: str) -> str:

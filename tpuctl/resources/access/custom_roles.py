@@ -1,6 +1,7 @@
 """Custom roles that tpuctl creates in a project for least privilege.
 
-One allows machines to get and delete machines, the other allows a controller to recreate the TPU.
+One allows machines to get and delete machines, the other allows a controller to create the TPU, and
+to take the stack down.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ RECOVERY_COMPUTE = (
 )
 RECOVERY_KEYS = ("compute.instances.get",)
 RECOVERY_NETWORK = ("compute.networks.get",)
-# What only `down` needs, to find what is left over.
+# To delete, at the end, what is charged: the TPU, its disks, and itself.
+TAKE_DOWN = ("compute.instances.get", "compute.instances.delete")
+TAKE_DOWN_DISKS = ("compute.disks.get", "compute.disks.delete", "compute.zoneOperations.get")
+# What only a user's `down` needs, to find what is left over.
 CLEANUP = {
     *("compute.addresses.list", "compute.disks.list"),
     *("compute.instanceTemplates.list", "compute.resourcePolicies.list"),
@@ -70,7 +74,11 @@ def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
 
 
 def recovery_permissions(stack: Stack, tpu: type[CloudKind]) -> tuple[str, ...]:
-    """The permissions that the controller needs to recreate the TPU, which is of the kind `tpu`."""
+    """The permissions that the controller needs to create and delete the TPU, which is of the kind
+    `tpu`, and to take the stack down, which it does not do beside a TPU node."""
+    if stack.is_node:
+        return RECOVERY + CONTROLLER_LOOKUP
+    disks = TAKE_DOWN_DISKS if stack.file.tpu.data_disks else ()
     if stack.is_compute:
         lines = (line.split() for line in tpu.permissions.strip().splitlines())
         needed = (names for step, _, *names in lines if not step.startswith("update"))
@@ -78,8 +86,8 @@ def recovery_permissions(stack: Stack, tpu: type[CloudKind]) -> tuple[str, ...]:
         create -= CLEANUP
         # A group's template has the network, but not the controller's SSH key.
         more = RECOVERY_KEYS if stack.machine.hosts > 1 else RECOVERY_NETWORK
-        return tuple(sorted({*create, *RECOVERY_COMPUTE, *more}))
-    return RECOVERY + CONTROLLER_LOOKUP if stack.is_node else RECOVERY
+        return tuple(sorted({*create, *RECOVERY_COMPUTE, *more, *TAKE_DOWN, *disks}))
+    return RECOVERY + TAKE_DOWN + disks
 
 
 class ProjectRole(StackResource):
@@ -212,11 +220,11 @@ class WatchdogRole(ProjectRole):
 
 
 class RecoveryRole(ProjectRole):
-    """For stacks whose controller recovers jobs."""
+    """For stacks whose controller runs and recovers jobs."""
 
     role = RECOVERY_ROLE
     title = "tpuctl recovery"
-    lets = "the controller to recreate the TPU after preemption"
+    lets = "the controller to create the TPU, also after preemption, and to take the stack down"
     needs_more = "the controller"
 
     def __init__(self, stack: Stack, cloud: Cloud, tpu: type[CloudKind]) -> None:

@@ -60,6 +60,8 @@ def _costs(snapshot: Snapshot, *, is_free: bool) -> Iterator[str]:
         "TPU": ", ".join(nodes) or "none",
         on_google("Cost per hour", is_free=is_free): per_hour,
     }
+    if snapshot.activity is not None:
+        facts["Activity"] = snapshot.activity.sentence(snapshot.at)
     if any(charge.item.kind != "bucket" for charge in charges):
         facts[on_google("Cost so far", is_free=is_free)] = spent
     yield '<dl class="facts">'

@@ -26,6 +26,7 @@ FAULTS = {
     "failure": "retried up to job.retries.failure times: the job itself failed",
 }
 STATES = {
+    "queued": "waits in the queue of its stack",
     "submitted": "was submitted; no worker has reported yet",
     "preparing": "is being prepared on its workers",
     "running": "is running",

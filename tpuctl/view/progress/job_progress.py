@@ -10,13 +10,21 @@ from tpuctl.units import binary_size, format_duration
 
 if TYPE_CHECKING:
     from tpuctl.model.logs.progress import Progress
-    from tpuctl.model.status.snapshot import JobSnapshot
+    from tpuctl.model.status.snapshot import JobSnapshot, Snapshot
     from tpuctl.model.workers.chip_metrics import ChipMetrics
     from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 MIN_QUIET_SECONDS = 60  # without log output before a running job is reported as quiet
 MAX_CHIP_LINES = 4  # workers whose chips have a line each; more are summarized
 MAX_CHIP_SECONDS = 300  # after which a sample of chips is out of date
+
+
+def work_facts(snapshot: Snapshot) -> list[tuple[str, str]]:
+    """The jobs of a stack, and what a program such as its controller's is doing."""
+    facts = [fact for job in snapshot.jobs for fact in job_facts(job, snapshot.at)]
+    if snapshot.activity is not None:
+        facts.append(("activity", snapshot.activity.sentence(snapshot.at)))
+    return facts
 
 
 def job_facts(job: JobSnapshot, now: datetime) -> list[tuple[str, str]]:

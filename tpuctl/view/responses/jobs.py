@@ -195,6 +195,12 @@ class JobSubmission(Response):
         )
 
 
+class QueueRun(Response):
+    """The queued jobs that ended while `jobs run` ran."""
+
+    jobs: int
+
+
 def _last_values(curves: Sequence[Curve] | None) -> dict[str, float]:
     return {curve.name: curve.all_points[-1][1] for curve in curves or ()}
 

@@ -113,6 +113,12 @@ class Plan(Response):
         return cls.from_object(prepared, python=python)
 
 
+class UpDetached(Response):
+    """The controller that creates the TPU."""
+
+    controller: str
+
+
 class Down(Response):
     remaining: list[RemainingResource]
 
@@ -193,6 +199,14 @@ class Node(Response):
         )
 
 
+class Activity(Response):
+    """What a program, such as the controller's, is doing with the stack."""
+
+    by: str
+    at: Timestamp
+    text: str
+
+
 class Status(Response):
     """The resources and jobs of a stack; `unlisted` are the kinds that could not be listed."""
 
@@ -206,6 +220,7 @@ class Status(Response):
     complete: bool
     advice: list[Advice]
     jobs: list[JobSnapshot]
+    activity: Activity | None
     unlisted: list[str]
 
     @classmethod

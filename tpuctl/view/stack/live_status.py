@@ -14,7 +14,7 @@ from rich.style import Style
 from rich.text import Text
 
 from tpuctl.view.progress.base import DUMB_TERMINALS
-from tpuctl.view.progress.job_progress import job_facts, job_sentence
+from tpuctl.view.progress.job_progress import job_sentence, work_facts
 from tpuctl.view.stack.cost import on_google
 from tpuctl.view.stack.status import charges_table, status_facts, total_costs
 from tpuctl.view.terminal.live_region import LiveConsole, LiveRegion
@@ -73,8 +73,7 @@ class LiveStatus:
     def _lines(self, snapshot: Snapshot, most: int = 1_000_000) -> Lines:
         status = snapshot.status
         facts = status_facts(status.stack, status.inventory, status.charges)
-        for job in snapshot.jobs:
-            facts += job_facts(job, snapshot.at)
+        facts += work_facts(snapshot)
         charges = charges_table(status.inventory, status.charges, status.at, is_free=self._is_free)
         advice = [
             Text(f"\n{entry.text}\n    {self._typed(entry.command)}") for entry in snapshot.advice
@@ -138,6 +137,8 @@ def snapshot_line(snapshot: Snapshot, *, is_free: bool) -> str:
         f"request {item.name} {item.state}" for item in status.inventory if item.kind == "queued"
     ]
     parts += [job_sentence(job, snapshot.at) for job in snapshot.jobs]
+    if snapshot.activity is not None:
+        parts.append(snapshot.activity.sentence(snapshot.at))
     per_hour, spent = total_costs(status.charges)
     parts.append(on_google(f"{per_hour}/h, {spent} so far", is_free=is_free))
     return f"{_time(snapshot.at)} {'; '.join(parts)}"

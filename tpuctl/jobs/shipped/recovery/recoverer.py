@@ -1,14 +1,17 @@
-"""Recovers a job on a stack's controller, unattended: runs `tpuctl wait` until the job has ended.
+"""Runs tpuctl on a stack's controller, unattended: `tpuctl wait` until a job has ended, or
+`tpuctl jobs run` until the stack's queue is empty.
 
 This file is sent to controllers with `folder.py`, as it is, and runs there as
 `python3 -S -I recoverer.py COMMAND FOLDER`: standard library only, Python 3.8 and later. FOLDER,
-`~/.tpuctl/recover/JOB`, holds
+`~/.tpuctl/recover/JOB`, or `…/queue`, holds
 
-    command.json   what to run: `argv` and `env`, whose values may be secret
+    command.json   what to run: `argv` and `env`, whose values may be secret; `until` it exits with
+                   "success", otherwise until it reports the job's end; `order` tells one command
+                   from the next in the same folder
     lock           held by this program, or by the tpuctl that it started
     state.json     its state
     log            that tpuctl's events, one per line
-    result.json    how the job ended: nothing is started afterwards
+    result.json    how the job, or the order, ended: nothing is started afterwards
 
 `start` ensures that it runs, unless the job has ended, and prints its state. `key` prints the
 public SSH key of this machine's tpuctl, and creates it if missing; FOLDER is then that tpuctl's
@@ -72,8 +75,7 @@ class Recoverer:
         while not self.is_stopped:
             began = time.monotonic()
             ended = self.try_once()
-            if ended is not None:
-                finish(self.folder, ended)
+            if ended is not None and self.finish(ended):
                 return
             if time.monotonic() - began >= STABLE_SECONDS:
                 pause = PAUSE
@@ -81,6 +83,15 @@ class Recoverer:
             while time.monotonic() < deadline and not self.is_stopped:
                 time.sleep(min(TICK, pause))
             pause = min(pause * 2, MAX_PAUSE)
+
+    def finish(self, ended: dict[str, Any]) -> bool:
+        """Save how it ended; False if the folder has another order meanwhile, which is next."""
+        self.folder.write("result.json", ended)
+        if self.command.get("until") != "success":
+            delete_secrets(self.folder)
+            return True
+        self.command = self.folder.read("command.json") or self.command
+        return has_ended(self.folder, self.command)
 
     def try_once(self) -> dict[str, Any] | None:
         """Run tpuctl; returns the job's end, or None if it did not report one."""
@@ -103,6 +114,8 @@ class Recoverer:
                 break
             touch_activity()
         self.save(child=None, exit_code=code)
+        if self.command.get("until") == "success":
+            return {"exit_code": 0, "order": self.command["order"]} if code == 0 else None
         with open(self.folder.file("log"), "rb") as log_file:
             log_file.seek(began)
             return find_end(log_file, code)
@@ -119,10 +132,11 @@ def find_end(events: Iterable[bytes], code: int) -> dict[str, Any] | None:
     return ended if ended is not None and ended.get("exit_code") == code else None
 
 
-def finish(folder: Folder, ended: dict[str, Any]) -> None:
-    """Save the job's end, and delete what may be secret."""
-    folder.write("result.json", ended)
-    delete_secrets(folder)
+def has_ended(folder: Folder, command: dict[str, Any] | None) -> bool:
+    """Whether the job, or this order, has ended."""
+    result = folder.read("result.json")
+    order = (command or {}).get("order")
+    return result is not None and result.get("order") == order
 
 
 def delete_secrets(folder: Folder) -> None:
@@ -157,12 +171,12 @@ def truncate_log(log: str) -> None:
 
 def start(folder: Folder) -> dict[str, Any]:
     """Ensure that one runs, and return its state. Two never run at the same time."""
-    ended = folder.read("result.json")
     command = folder.read("command.json")
-    if ended is not None:
+    is_over = has_ended(folder, command)
+    if is_over and (command or {}).get("until") != "success":
         delete_secrets(folder)  # a retried upload may have restored the files
-    if ended is not None or command is None:
-        return {"result": ended}
+    if is_over or command is None:
+        return {"result": folder.read("result.json")}
     daemonize(folder, command)
     return folder.read("state.json") or {}
 

@@ -269,7 +269,8 @@ def restart_recoverers() -> None:
 
             folder = os.path.dirname(program)
             with contextlib.suppress(OSError, KeyError, subprocess.SubprocessError):
-                if not os.path.exists(os.path.join(folder, "result.json")) and not is_held(folder):
+                # Without a command its job has ended.
+                if os.path.exists(os.path.join(folder, "command.json")) and not is_held(folder):
                     run_as_owner([(home, [program, "start", folder])], 60.0)
 
 

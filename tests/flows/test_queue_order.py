@@ -1,0 +1,215 @@
+"""Many clients append to a queue and several programs run it, some of which are killed: each job is
+started once and ends once, in an order that a queue in one process could have had."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.callers import Member
+from tests.support.projects import numbers
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.flows.jobs.attempts import claim_start, record_end
+from tpuctl.flows.queue.work import Queue, run_each
+from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.jobs.attempt import Placement
+from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.jobs.queue import JobEnd, JobStart, Queued
+
+STACK = "bert"
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+MACHINE = Placement(zone="us-central1-b", node="bert-tpu", node_ids=("1",))
+
+
+class Killed(Exception):
+    """A program was killed."""
+
+
+@pytest.fixture
+def store(null_cloud: LocalCloud) -> Iterator[ObjectStore]:
+    with Member.owner(null_cloud).storage() as client:
+        name = f"queue-{next(numbers)}"
+        client.create_bucket(name)
+        yield ObjectStore(client, name)
+
+
+def job(number: int, priority: int = 0, *, skew: float = 0.0) -> JobRecord:
+    """A job whose client's clock is wrong by `skew` seconds."""
+    return JobRecord(
+        id=f"20261101-000000-job{number}",
+        stack=STACK,
+        project="p",
+        zone="us-central1-b",
+        node="bert-tpu",
+        bucket="b",
+        script="job.py",
+        bundle="0" * 64,
+        worker_count=1,
+        workers=(0,),
+        submitted=NOW + timedelta(seconds=skew),
+        placement=Placement(zone="us-central1-b", node="bert-tpu"),
+        queued=Queued(priority=priority),
+    )
+
+
+async def append(store: ObjectStore, record: JobRecord) -> None:
+    await store.put_bytes(record.object_name, record.model_dump_json().encode(), if_generation=0)
+
+
+@dataclass
+class History:
+    """What was done to the queue, in order: `submitted`, `started` and `ended` with a job's id."""
+
+    events: list[tuple[str, str]] = field(default_factory=list)
+
+    def of(self, step: str) -> list[str]:
+        return [job_id for name, job_id in self.events if name == step]
+
+
+class Program:
+    """A program that runs the queue, and is killed between any two of its steps."""
+
+    def __init__(self, store: ObjectStore, history: History, chance: random.Random) -> None:
+        self.store, self.history, self.chance = store, history, chance
+
+    async def may_die(self) -> None:
+        if self.chance.random() < 0.2:
+            raise Killed
+        await asyncio.sleep(0)
+
+    async def run(self, record: JobRecord) -> None:
+        await self.may_die()
+        if record.is_waiting:
+            start = JobStart(
+                placement=MACHINE,
+                worker_count=1,
+                workers=(0,),
+                started=NOW,
+                write_id=secrets.token_hex(4),
+            )
+            if await claim_start(self.store, record, start):
+                self.history.events.append(("started", record.id))
+                await self.may_die()
+        await self.may_die()
+        mark = secrets.token_hex(4)
+        end = await record_end(self.store, record, JobEnd(exit_code=0, ended=NOW, ended_by=mark))
+        if end.ended_by == mark:
+            self.history.events.append(("ended", record.id))
+        await self.may_die()
+
+    async def work(self, is_done: asyncio.Event) -> None:
+        while True:
+            with suppress(Killed):
+                queue = Queue(self.store, STACK)
+                await run_each(queue, self.run)
+                if is_done.is_set() and not await queue.waiting():
+                    return
+            await asyncio.sleep(0)
+
+
+async def simulate(store: ObjectStore, count: int, clients: int, seed: int) -> None:
+    """Check each job's steps, and that none was started before one of a higher priority that was
+    in the queue when its turn was decided: after the end of the one before."""
+    chance, history, is_done = random.Random(seed), History(), asyncio.Event()
+    drafts = [
+        job(number, chance.choice([0, 0, 0, 5, -5]), skew=chance.uniform(-3600, 3600))
+        for number in range(count)
+    ]
+
+    async def client(number: int) -> None:
+        for draft in drafts[number::clients]:
+            await append(store, draft)
+            history.events.append(("submitted", draft.id))
+
+    programs = [Program(store, history, random.Random(chance.random())) for _ in range(3)]
+    working = [asyncio.ensure_future(program.work(is_done)) for program in programs]
+    await asyncio.gather(*map(client, range(clients)))
+    is_done.set()
+    await asyncio.gather(*working)
+
+    assert sorted(history.of("started")) == sorted(draft.id for draft in drafts)
+    assert history.of("ended") == history.of("started"), "one at a time"
+    priorities = {draft.id: draft.queued.priority for draft in drafts if draft.queued is not None}
+    waiting: set[str] = set()  # since before the end of the job before
+    new: set[str] = set()
+    for step, job_id in history.events:
+        if step == "submitted":
+            new.add(job_id)
+        elif step == "ended":
+            waiting |= new
+        else:
+            waiting -= {job_id}
+            new -= {job_id}
+            overtaken = [each for each in waiting if priorities[each] > priorities[job_id]]
+            assert not overtaken, (seed, job_id)
+
+
+async def test_clients_and_killed_programs(store: ObjectStore) -> None:
+    await simulate(store, 12, clients=4, seed=random.randrange(1 << 30))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+async def test_eight_clients_and_five_hundred_jobs(store: ObjectStore) -> None:
+    await simulate(store, 500, clients=8, seed=random.randrange(1 << 30))
+
+
+async def test_order_is_that_of_priority_and_submission(store: ObjectStore) -> None:
+    """By the bucket's clock: those of the clients are wrong."""
+    for number, (priority, skew) in enumerate([(0, 900), (5, 0), (0, -900), (-5, 0), (5, -60)]):
+        await append(store, job(number, priority, skew=skew))
+    order: list[str] = []
+
+    async def run(record: JobRecord) -> None:
+        order.append(record.id[-1])
+        await record_end(store, record, JobEnd(exit_code=0, ended=NOW))
+
+    assert await run_each(Queue(store, STACK), run) == 5
+    assert order == ["1", "4", "0", "2", "3"]
+
+
+async def test_job_in_its_turn_is_not_overtaken(store: ObjectStore) -> None:
+    queue = Queue(store, STACK)
+    await append(store, job(0))
+    first = await queue.next()
+    await append(store, job(1, priority=100))
+    again = await Queue(store, STACK).next()
+    assert first is not None
+    assert again is not None
+    assert again.id == first.id == job(0).id
+
+
+async def test_damaged_record_is_left_out(store: ObjectStore) -> None:
+    await store.put_bytes("tpuctl/jobs/20261101-000000-bad/job.json", b"{")
+    await append(store, job(1))
+    found = await Queue(store, STACK).next()
+    assert found is not None
+    assert found.id == job(1).id
+
+
+async def test_jobs_of_other_stacks_and_without_queue_are_left_out(store: ObjectStore) -> None:
+    await append(store, job(0).model_copy(update={"stack": "other"}))
+    await append(store, job(1).model_copy(update={"queued": None}))
+    assert await Queue(store, STACK).next() is None
+
+
+@pytest.mark.parametrize(
+    ("downs", "count", "is_due"),
+    [((True,), 0, True), ((True, False), 0, True), ((False,), 0, False), ((True,), 1, False)],
+)
+async def test_down_is_due_once(
+    store: ObjectStore, downs: tuple[bool, ...], count: int, is_due: bool
+) -> None:
+    for number, down in enumerate(downs):
+        await append(store, job(number).model_copy(update={"queued": Queued(down=down)}))
+    await store.put_bytes(
+        f"tpuctl/stacks/{STACK}.json", f'{{"stack": "{STACK}", "down_count": {count}}}'.encode()
+    )
+    assert await Queue(store, STACK).is_down_due() is is_due

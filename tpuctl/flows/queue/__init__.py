@@ -1,0 +1,1 @@
+"""The queue of a stack: jobs that its controller runs one after another, without a laptop."""

@@ -1,0 +1,156 @@
+"""Append jobs to a stack's queue, and have the stack's controller run it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from tpuctl.cloud.objects import ObjectStore
+from tpuctl.engine.step import step
+from tpuctl.errors import Usage
+from tpuctl.flows.context import Context
+from tpuctl.flows.jobs.job_start import new_record, upload, used_ids, with_bundle, write_record
+from tpuctl.flows.jobs.run_state import RunOptions
+from tpuctl.flows.jobs.secret_versions import require_secrets
+from tpuctl.flows.jobs.submission import Submission
+from tpuctl.flows.machines.handover import ready_controller
+from tpuctl.flows.packages.tools import ensure_tools, require_available
+from tpuctl.flows.stack.plan import Prepared
+from tpuctl.flows.stack.up import up_without_tpu
+from tpuctl.model.jobs.attempt import Placement
+from tpuctl.model.jobs.job import JobRecord, new_job_id
+from tpuctl.model.jobs.queue import Queued
+from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.names import QUEUE
+from tpuctl.resources.project.stack_record import Record
+
+
+async def enqueue(
+    context: Context, submission: Submission, options: RunOptions, queued: Queued
+) -> list[JobRecord]:
+    """Append the submission to the stack's queue, or one job for each of `options.each`, and have
+    the controller run the queue; returns once it does, and the laptop is no longer needed.
+
+    With `options.up` what the stack lacks is created first, except for its TPU, which the
+    controller creates. Raises Usage if the stack, or the job, needs this computer. If this raises,
+    nothing is queued.
+    """
+    require_unattended(context.stack, submission)
+    context = replace(context, stack=context.stack.for_framework(submission.framework))
+    if options.up:
+        if not context.stack.has_internet:
+            await require_available(submission.installation)
+        context = replace(context, stack=await up_without_tpu(context, options.confirm))
+    stack, store, emit = context.stack, context.store, context.emit
+    await require_secrets(submission.secrets, context.cloud)
+    submission = await with_bundle(submission, emit)
+    bundle = submission.bundle
+    assert bundle is not None
+    name = stack.names.controller
+    with step(emit, f"controller/{name}", "update", "it runs the stack's queue") as progress:
+        async with ready_controller(
+            stack, context.cloud, context.keys, emit, progress.report
+        ) as controller:
+            shipped = await upload(bundle, store, {}, emit)
+            installation = await ensure_tools(
+                submission.installation,
+                store,
+                emit,
+                workers_have_internet=stack.has_internet,
+                may_download=context.may_download,
+            )
+            submission = replace(submission, installation=installation)
+            draft = await _draft(context, submission)
+            queued = queued.model_copy(
+                update={"stack_file": await _write_stack_file(store, controller.file)}
+            )
+            jobs = [draft.with_values(values) for values in options.each] or [draft]
+            records = [await _append(store, job, shipped.name or "", queued) for job in jobs]
+            await controller.start_queue()
+            progress.result = f"{name} runs the queue"
+    return records
+
+
+async def hand_over_up(
+    context: Context, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
+) -> Stack:
+    """Bring up all of the stack but its TPU, and have its controller create that, in any of the
+    stack's zones; returns once the laptop is no longer needed. Raises as `up` does, and Usage."""
+    require_unattended(context.stack)
+    stack = await up_without_tpu(context, confirm, race=race)
+    name = stack.names.controller
+    with step(context.emit, f"controller/{name}", "update", "it creates the TPU") as progress:
+        async with ready_controller(
+            stack, context.cloud, context.keys, context.emit, progress.report
+        ) as controller:
+            await controller.start_up(race=race)
+            progress.result = f"{name} creates {stack.counted_type}"
+    return stack
+
+
+def require_unattended(stack: Stack, submission: Submission | None = None) -> None:
+    """Raise Usage unless the stack's controller can run the queue, and this job, alone."""
+    if stack.is_node:
+        raise Usage(
+            "TPU node needs this computer",
+            "the account of a TPU node (tpu.kind: node) gets access to the bucket once the node "
+            "exists, which the controller may not grant",
+            hint="Use a TPU VM (tpu: {kind: vm}), or run without --detach.",
+            where="tpu.kind",
+        )
+    if not stack.has_recovery:
+        missing = "job.retries are all 0" if stack.controller else "the stack has no controller"
+        raise Usage(
+            "No controller to run the queue",
+            f"a stack's controller runs its queue while this computer is off; {missing}",
+            hint=f"Add to {stack.path}:\n    controller: {{}}",
+            where="controller",
+        )
+    sources = submission.secrets.sources if submission is not None else {}
+    here = sorted(name for name, source in sources.items() if source.variable)
+    if here:
+        names = ", ".join(here)
+        raise Usage(
+            "Secret is only on this computer",
+            f"{names}: the controller may start the job, and start it again, while this computer "
+            "is off",
+            hint="Store it in Secret Manager, and set in the stack file:\n"
+            f"    job: {{secrets: {{{here[0]}: secret:NAME}}}}",
+            where="job.secrets",
+        )
+
+
+async def _draft(context: Context, submission: Submission) -> Submission:
+    """The submission on machines that do not exist yet; a `down` from now on ends it."""
+    contents = await Record(context.stack, context.cloud).read()
+    placement = Placement(
+        zone=context.stack.zone,
+        node=context.stack.names.node,
+        down_count=contents.down_count if contents is not None else 0,
+    )
+    machines = replace(submission.machines, placement=placement, runtime="")
+    return replace(submission, machines=machines)
+
+
+async def _write_stack_file(store: ObjectStore, file: Mapping[str, Any]) -> str:
+    content = json.dumps(file, indent=1, sort_keys=True).encode()
+    name = f"{QUEUE}/{hashlib.sha256(content).hexdigest()}.json"
+    await store.put_bytes(name, content)
+    return name
+
+
+async def _append(
+    store: ObjectStore, submission: Submission, bundle_name: str, queued: Queued
+) -> JobRecord:
+    """Write a job's record, with which it is in the queue."""
+    bundle = submission.bundle
+    assert bundle is not None
+    choice = random.SystemRandom()
+    at, used = store.clock.now(), await used_ids(store)
+    record = new_record(submission, bundle, new_job_id(at, choice, used), at)
+    record = record.model_copy(update={"bundle_name": bundle_name, "queued": queued})
+    return await write_record(store, record, choice, used)

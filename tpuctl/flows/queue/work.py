@@ -1,0 +1,274 @@
+"""Run the jobs of a stack's queue, one after another, until it is empty.
+
+The stack's controller does this; another computer can do it as well, at the same time. All state is
+in the bucket: a program that was killed is followed by one that goes on where it was, and of
+several that start the same job exactly one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+
+from tpuctl.cloud.objects import ObjectInfo, ObjectStore
+from tpuctl.errors import Conflict, NotFound, TpuctlError, Usage
+from tpuctl.flows.context import Context
+from tpuctl.flows.jobs.attempts import claim_start, read_record, record_end, with_start
+from tpuctl.flows.jobs.chip_holder import require_free_chips
+from tpuctl.flows.jobs.job_start import record_not_started
+from tpuctl.flows.jobs.jobs import running_jobs
+from tpuctl.flows.jobs.recover import (
+    RecoveryAborted,
+    follow_to_end,
+    restore_stack,
+    start_claimed,
+)
+from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
+from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
+from tpuctl.flows.stack.activity import reported
+from tpuctl.flows.stack.controller_recovery import down_from_controller
+from tpuctl.flows.stack.down import down
+from tpuctl.model.events import Note, WarningIssued, ignore
+from tpuctl.model.jobs.job import EXIT_LOST, EXIT_STOPPED, JobRecord
+from tpuctl.model.jobs.queue import JobEnd, JobStart, QueuePlace, in_order, open_jobs
+from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.stack import Stack, stack_of_text
+from tpuctl.model.stack.stack_text import parse_stack_text
+from tpuctl.model.text.names import JOBS, turn_name
+from tpuctl.resources.project.stack_record import read_contents
+from tpuctl.user_account import user_at_host
+
+READERS = 16
+STEPS = f"{JOBS}/*/{{job,start,ended}}.json"
+
+
+async def run_queue(context: Context) -> int:
+    """Run the queued jobs to their ends; return how many there were. Then take the stack down, if
+    one of them was submitted with that.
+
+    Raises what prevents the next job from being started, other than missing capacity; a job that
+    can never be started ends, and the next one runs.
+    """
+    queue = Queue(context.store, context.stack.name)
+    async with reported(context) as work:
+        count = await run_each(queue, partial(_run, work))
+        if await queue.is_down_due():
+            await _wait_for_others(work)
+            await (down_from_controller(work) if work.controller else down(work))
+    return count
+
+
+async def run_each(queue: Queue, run: Callable[[JobRecord], Awaitable[None]]) -> int:
+    """Run each job in its turn until there is none; return how many there were. `run` returns once
+    the job's end is recorded."""
+    count = 0
+    while (record := await queue.next()) is not None:
+        count += 1
+        await run(record)
+    return count
+
+
+class Queue:
+    """The queue of a stack, read from its bucket.
+
+    One job at a time has its turn, in an object that is only replaced once the job has ended: all
+    programs that run the queue work on the same job.
+    """
+
+    def __init__(self, store: ObjectStore, stack: str) -> None:
+        self._store = store
+        self._stack = stack
+        self._records: dict[str, JobRecord | None] = {}  # None: not of this queue
+
+    async def next(self) -> JobRecord | None:
+        """The job whose turn it is, as it was started if it was; None if the queue is empty."""
+        while True:
+            turn, generation = await self._read_turn()
+            waiting = await self.waiting()
+            current = next((record for record in waiting if record.id == turn), None)
+            if current is None and waiting:
+                current = waiting[0]
+                try:
+                    await self._store.put_bytes(
+                        turn_name(self._stack), current.id.encode(), if_generation=generation
+                    )
+                except Conflict:  # another program was first
+                    continue
+            return None if current is None else await with_start(self._store, current)
+
+    async def _read_turn(self) -> tuple[str, int]:
+        try:
+            text, generation = await self._store.get_version(turn_name(self._stack))
+        except NotFound:
+            return "", 0
+        return text.decode(errors="replace"), generation
+
+    async def waiting(self) -> list[JobRecord]:
+        """The queued jobs that have not ended, in the order in which they run, as submitted."""
+        objects = await self._list()
+        is_started = open_jobs(info.name for info in objects)
+        jobs = [job for job in _submitted(objects) if job in is_started]
+        records: dict[str, JobRecord | None] = {}
+        for start in range(0, len(jobs), READERS):
+            part = jobs[start : start + READERS]
+            records |= dict(zip(part, await asyncio.gather(*map(self._read, part)), strict=True))
+        places = [
+            QueuePlace(job, number, record.queued.priority, is_started[job])
+            for number, (job, record) in enumerate(records.items())
+            if record is not None and record.queued is not None
+        ]
+        in_turn = (records[place.job] for place in in_order(places))
+        return [record for record in in_turn if record is not None]
+
+    async def is_down_due(self) -> bool:
+        """Whether a job was queued with `down` since the stack was taken down last."""
+        contents = await read_contents(self._store, self._stack)
+        count = contents.down_count if contents is not None else 0
+        for job in reversed(_submitted(await self._list())):
+            record = await self._read(job)
+            if record is None or record.queued is None or record.placement is None:
+                continue
+            if record.placement.down_count != count:
+                return False
+            if record.queued.down:
+                return True
+        return False
+
+    async def _list(self) -> list[ObjectInfo]:
+        try:
+            return await self._store.list(f"{JOBS}/", STEPS)
+        except NotFound:
+            return []
+
+    async def _read(self, job: str) -> JobRecord | None:
+        """The record of a job of this queue, as submitted; damaged ones are none."""
+        if job not in self._records:
+            try:
+                record = await read_record(self._store, f"{JOBS}/{job}/job.json", JobRecord, id=job)
+            except (NotFound, Conflict):
+                return None
+            is_ours = record.queued is not None and record.stack == self._stack
+            self._records[job] = record if is_ours else None
+        return self._records[job]
+
+
+def _submitted(objects: list[ObjectInfo]) -> list[str]:
+    """The jobs in the order of their submission, by the bucket's clock."""
+    records = [info for info in objects if info.name.endswith("/job.json")]
+    records.sort(key=lambda info: (info.created, info.generation))
+    return [info.name.removeprefix(f"{JOBS}/").removesuffix("/job.json") for info in records]
+
+
+async def _run(context: Context, record: JobRecord) -> None:
+    """Run one job to its end, and record that."""
+    try:
+        job_context = replace(context, stack=await _stack_for(context, record))
+        async with kept_connections(job_context) as connected:
+            if record.is_waiting:
+                record = await _start(connected, record)
+            code = await follow_to_end(connected, record, show=context.controller is None)
+        detail = ""
+    except RecoveryAborted as aborted:
+        context.emit(Note(f"Job {record.id} was not started: {aborted}."))
+        code, detail = EXIT_STOPPED, str(aborted)
+    except _NeverStarts as error:
+        context.emit(WarningIssued(error.cause.diagnostics[0], is_error=True))
+        await record_not_started(context.store, record, str(error.cause))
+        code, detail = EXIT_LOST, str(error.cause)
+    end = JobEnd(
+        exit_code=code,
+        detail=detail,
+        ended=context.cloud.server_clock.now(),
+        ended_by=user_at_host(),
+    )
+    await record_end(context.store, record, end)
+
+
+class _NeverStarts(Exception):
+    """The job cannot be started, now or later, because of its own settings."""
+
+    def __init__(self, cause: TpuctlError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+async def _stack_for(context: Context, record: JobRecord) -> Stack:
+    """The stack that a job was queued for. On another computer than the controller, that of its own
+    stack file."""
+    queued, stack = record.queued, context.stack
+    if context.controller is None or queued is None or not queued.stack_file:
+        return stack
+    try:
+        text = (await context.store.get_bytes(queued.stack_file)).decode()
+        content = parse_stack_text(text, context.store.uri(queued.stack_file), stack.folder)
+        job_stack = stack_of_text(content, stack.path)
+        job_stack.require_valid()
+    except (Usage, NotFound, UnicodeDecodeError) as error:
+        if record.is_waiting and isinstance(error, TpuctlError):
+            raise _NeverStarts(error) from error
+        return stack  # it was started: what it needs is in its record
+    same = ("project", "name", "bucket")
+    if any(getattr(job_stack, field) != getattr(stack, field) for field in same):
+        raise _NeverStarts(Conflict("Job of another stack", f"{queued.stack_file} is not ours"))
+    return job_stack
+
+
+async def _start(context: Context, record: JobRecord) -> JobRecord:
+    """Get the machines ready and start the job, unless another program has; return its record on
+    the machines. Raises RecoveryAborted if it was stopped, or the stack taken down."""
+    try:
+        submission = _submission(context, record)
+    except TpuctlError as error:
+        raise _NeverStarts(error) from error
+    await require_free_chips(context, submission, lambda _: True)
+    await restore_stack(context, record, math.inf)
+    async with connections(context) as transports:
+        nodes = await ordered_nodes(context)
+        stack = stack_of(record, context.stack).at(Candidate(nodes[0].zone, nodes[0].api))
+        stack = stack.on_runtime(nodes[0].runtime)
+        submission = replace(submission, workers=stack.job_workers())
+        submission = await bind_to_nodes(submission, stack, context.cloud, nodes)
+        machines = submission.machines
+        assert machines.placement is not None
+        start = JobStart(
+            placement=machines.placement,
+            worker_count=submission.worker_count,
+            workers=submission.workers,
+            slices=submission.slices,
+            accelerator=machines.accelerator,
+            runtime=machines.runtime,
+            started=context.cloud.server_clock.now(),
+            started_by=user_at_host(),
+            write_id=secrets.token_hex(8),
+        )
+        if not await claim_start(context.store, record, start):
+            return await with_start(context.store, record)
+        record = record.started(start)
+        job_transports = {worker: transports[worker] for worker in record.workers}
+        await start_claimed(context, record, submission, job_transports)
+        return record
+
+
+def _submission(context: Context, record: JobRecord) -> Submission:
+    """The submission for the first attempt, on as many workers as the stack has now."""
+    stack = stack_of(record, context.stack)
+    sizes = {
+        "worker_count": stack.worker_count,
+        "workers": stack.job_workers(),
+        "slices": stack.slices,
+    }
+    return Submission.for_retry(record.model_copy(update=sizes), stack, cloud=context.jobs_cloud)
+
+
+async def _wait_for_others(context: Context) -> None:
+    """Wait for jobs that were started without the queue: the stack is not taken from them."""
+    quiet = replace(context, emit=ignore)
+    while running := [
+        record for record in await running_jobs(context.store) if record.stack == context.stack.name
+    ]:
+        context.emit(Note(f"Waiting for job {running[0].id} before the stack is taken down."))
+        await follow_to_end(quiet, running[0], show=False)
