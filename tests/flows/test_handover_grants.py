@@ -23,7 +23,7 @@ from tpuctl.flows.jobs.recover import remove_nodes
 from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.machines.workers import nodes_of
-from tpuctl.flows.stack.controller_recovery import down_from_controller
+from tpuctl.flows.stack.controller_down import down_from_controller
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import ignore

@@ -46,7 +46,7 @@ class Controller:
         self.folder.mkdir(parents=True)
         player = home / "player.py"
         player.write_text(PLAYER, "utf-8")
-        order = {
+        self.command = {
             "job": "j",
             "argv": [sys.executable, str(player), "wait", "j"],
             "env": {"TOKEN": "secret-value"},
@@ -54,7 +54,7 @@ class Controller:
         for name in RECOVERER:
             (self.folder / name).write_bytes(PROGRAM.with_name(name).read_bytes())
         (self.folder / "tpuctl.yaml").write_text("env: secret-value\n", "utf-8")
-        (self.folder / "command.json").write_text(json.dumps(order), "utf-8")
+        (self.folder / "command.json").write_text(json.dumps(self.command), "utf-8")
 
     def run(self, command: str, folder: Path | None = None) -> dict[str, Any]:
         done = subprocess.run(
@@ -82,6 +82,13 @@ class Controller:
         part = self.folder / "orders.part"
         part.write_text(json.dumps({"code": code, "lines": lines}), "utf-8")
         part.rename(self.folder / f"orders.{number}")
+
+    def give(self, order: str) -> None:
+        """Give the folder an order that is repeated until it succeeds."""
+        command = {**self.command, "until": "success", "order": order}
+        part = self.folder / "command.part"
+        part.write_text(json.dumps(command), "utf-8")
+        part.rename(self.folder / "command.json")
 
     def kill(self) -> None:
         for each in self.folder.glob("state.json"):
@@ -171,6 +178,39 @@ def test_watchdog_restarts_dead_recoverer(controller: Controller) -> None:
     controller.order(2, 3, ENDED)
     until((controller.folder / "result.json").exists, "the end")
     revive()
+    assert not (controller.folder / "begun.3").exists()
+
+
+def test_order_is_repeated_until_it_succeeds(controller: Controller) -> None:
+    """A queue: its files stay, and a later order is another run."""
+    controller.give("one")
+    controller.run("start")
+    controller.begun(1)
+    controller.order(1, 75)
+    controller.begun(2)
+    controller.order(2, 0)
+    until((controller.folder / "result.json").exists, "the end")
+    assert controller.read("result.json") == {"exit_code": 0, "order": "one"}
+    assert controller.run("start") == {"result": {"exit_code": 0, "order": "one"}}
+    assert not (controller.folder / "begun.3").exists()
+    controller.give("two")
+    controller.run("start")
+    controller.begun(3)
+    controller.order(3, 0)
+    until(lambda: controller.read("result.json")["order"] == "two", "the end of the next order")
+    assert (controller.folder / "tpuctl.yaml").exists()
+
+
+def test_order_that_arrives_meanwhile_is_next(controller: Controller) -> None:
+    controller.give("one")
+    controller.run("start")
+    controller.begun(1)
+    controller.give("two")
+    assert controller.run("start")["child"] == controller.read("state.json")["child"], "it runs"
+    controller.order(1, 0)
+    controller.begun(2)
+    controller.order(2, 0)
+    until(lambda: controller.read("result.json")["order"] == "two", "the end")
     assert not (controller.folder / "begun.3").exists()
 
 

@@ -62,7 +62,11 @@ ACCOUNT = item("account")
         ([TPU, item("controller", "TERMINATED")], {}),  # stopped: it can be restarted
         ([item("tpu", "CREATING")], {}),  # its controller is created next
         ([item("controller", "STAGING")], {}),
-        ([item("controller", "RUNNING", B), NODE], {"bert-controller": "no TPU"}),
+        ([item("controller", "RUNNING", B), NODE], {}),  # it works from another zone
+        (
+            [item("controller", "RUNNING", B), TPU],
+            {"bert-controller": "no TPU", "bert-tpu": "controller no longer exists"},
+        ),
         # unused resources
         ([item("node", "PREEMPTED"), DISK], {"bert-node": "PREEMPTED", "bert-disk": "no machine"}),
         ([item("tpu", "TERMINATED")], {"bert-tpu": "TERMINATED"}),

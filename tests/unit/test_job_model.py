@@ -138,7 +138,7 @@ def test_job_status_of_other_workers_and_of_a_terminated_machine() -> None:
 def test_states_agree_in_all_programs_and_have_a_text() -> None:
     """The shipped files do not import tpuctl, so they have a separate list."""
     assert frozenset(supervisor.ENDED) == frozenset(uploader.ENDED) == ENDED
-    assert set(STATES) == {"submitted", *get_args(WorkerState)} - {"ready"}
+    assert set(STATES) == {"queued", "submitted", *get_args(WorkerState)} - {"ready"}
 
 
 def test_command_of_a_record() -> None:

@@ -36,7 +36,7 @@ async def find_job(
         if not state.can_ask:
             raise
         lines = error.diagnostics[0].detail.splitlines()
-        index = state.choose("Several jobs are running. Which one?", lines)
+        index = state.choose(f"{error.diagnostics[0].summary}. Which one?", lines)
         return await tpuctl.job(error.jobs[index].id, attempt)
 
 

@@ -271,7 +271,6 @@ async def _run_queued(
     """Have the controller run the job, or the jobs of a sweep, and return."""
     tpuctl = tpu.tpuctl
     records = await tpuctl.enqueue(submission, options, queued)
-    state.jobs += [record.id for record in records]
     answers = [
         responses.jobs.JobSubmission(job=record.id, output=record.output) for record in records
     ]
@@ -283,6 +282,7 @@ async def _run_queued(
         name = tpuctl.stack.names.controller
         state.note(f"{name} does the rest; this computer may be switched off.")
         state.suggest(state.typed(f"logs -f {records[0].id}"))
+    state.jobs += [record.id for record in records]
     return 0
 
 

@@ -36,11 +36,11 @@ NOT_ENDED_BY_JOB = ("queued", "submitted", "lost")
 
 
 class SeveralRunning(Conflict):
-    """Several jobs are running, and none was named."""
+    """Several jobs are running, or wait in the queue while none runs, and none was named."""
 
     def __init__(self, jobs: Sequence[JobRecord], listing: str) -> None:
         super().__init__(
-            "Several jobs are running",
+            "Several jobs are waiting" if jobs[0].is_waiting else "Several jobs are running",
             listing,
             hint="Pass the id of one of them, or its last word. To list jobs:\n    tpuctl jobs",
         )
@@ -87,6 +87,8 @@ async def find_job(context: Context, name: str = "", attempt: int | None = None)
 async def _meant_job(context: Context, attempt: int | None) -> JobRecord | None:
     store = context.store
     running = await running_jobs(store)
+    if started := [record for record in running if not record.is_waiting]:
+        running = started
     if len(running) > 1:
         now = context.cloud.server_clock.now()
         raise SeveralRunning(running, "\n".join(describe_job(job, now) for job in running))

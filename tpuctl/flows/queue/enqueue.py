@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from tpuctl.flows.stack.up import up_without_tpu
 from tpuctl.model.jobs.attempt import Placement
 from tpuctl.model.jobs.job import JobRecord, new_job_id
 from tpuctl.model.jobs.queue import Queued
+from tpuctl.model.jobs.sweep import SweepValues
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import QUEUE
 from tpuctl.resources.project.stack_record import Record
@@ -45,34 +46,43 @@ async def enqueue(
         if not context.stack.has_internet:
             await require_available(submission.installation)
         context = replace(context, stack=await up_without_tpu(context, options.confirm))
-    stack, store, emit = context.stack, context.store, context.emit
+    stack, emit = context.stack, context.emit
     await require_secrets(submission.secrets, context.cloud)
     submission = await with_bundle(submission, emit)
-    bundle = submission.bundle
-    assert bundle is not None
     name = stack.names.controller
     with step(emit, f"controller/{name}", "update", "it runs the stack's queue") as progress:
         async with ready_controller(
             stack, context.cloud, context.keys, emit, progress.report
         ) as controller:
-            shipped = await upload(bundle, store, {}, emit)
-            installation = await ensure_tools(
-                submission.installation,
-                store,
-                emit,
-                workers_have_internet=stack.has_internet,
-                may_download=context.may_download,
-            )
-            submission = replace(submission, installation=installation)
-            draft = await _draft(context, submission)
-            queued = queued.model_copy(
-                update={"stack_file": await _write_stack_file(store, controller.file)}
-            )
-            jobs = [draft.with_values(values) for values in options.each] or [draft]
-            records = [await _append(store, job, shipped.name or "", queued) for job in jobs]
+            file = await _write_stack_file(context.store, controller.file)
+            queued = queued.model_copy(update={"stack_file": file})
+            records = await append_jobs(context, submission, options.each, queued)
             await controller.start_queue()
             progress.result = f"{name} runs the queue"
     return records
+
+
+async def append_jobs(
+    context: Context, submission: Submission, each: Sequence[SweepValues], queued: Queued
+) -> list[JobRecord]:
+    """Append the submission to the stack's queue in the bucket, or one job for each of these
+    values. Something has to run the queue."""
+    store = context.store
+    submission = await with_bundle(submission, context.emit)
+    bundle = submission.bundle
+    assert bundle is not None
+    shipped = await upload(bundle, store, {}, context.emit)
+    assert shipped.name is not None, "without workers it is only sent to the bucket"
+    installation = await ensure_tools(
+        submission.installation,
+        store,
+        context.emit,
+        workers_have_internet=context.stack.has_internet,
+        may_download=context.may_download,
+    )
+    draft = await _draft(context, replace(submission, installation=installation))
+    jobs = [draft.with_values(values) for values in each] or [draft]
+    return [await _append(store, job, shipped.name, queued) for job in jobs]
 
 
 async def hand_over_up(
@@ -105,8 +115,8 @@ def require_unattended(stack: Stack, submission: Submission | None = None) -> No
     if not stack.has_recovery:
         missing = "job.retries are all 0" if stack.controller else "the stack has no controller"
         raise Usage(
-            "No controller to run the queue",
-            f"a stack's controller runs its queue while this computer is off; {missing}",
+            "Controller missing",
+            f"a stack's controller does this while this computer is off; {missing}",
             hint=f"Add to {stack.path}:\n    controller: {{}}",
             where="controller",
         )

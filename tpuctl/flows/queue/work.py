@@ -30,7 +30,7 @@ from tpuctl.flows.jobs.recover import (
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.stack.activity import reported
-from tpuctl.flows.stack.controller_recovery import down_from_controller
+from tpuctl.flows.stack.controller_down import down_from_controller
 from tpuctl.flows.stack.down import down
 from tpuctl.model.events import Note, WarningIssued, ignore
 from tpuctl.model.jobs.job import EXIT_LOST, EXIT_STOPPED, JobRecord
@@ -56,9 +56,11 @@ async def run_queue(context: Context) -> int:
     queue = Queue(context.store, context.stack.name)
     async with reported(context) as work:
         count = await run_each(queue, partial(_run, work))
-        if await queue.is_down_due():
+        is_down_due = await queue.is_down_due()
+        if is_down_due:
             await _wait_for_others(work)
-            await (down_from_controller(work) if work.controller else down(work))
+    if is_down_due:  # it may end this program
+        await (down_from_controller(context) if context.controller else down(context))
     return count
 
 
@@ -170,6 +172,7 @@ async def _run(context: Context, record: JobRecord) -> None:
         async with kept_connections(job_context) as connected:
             if record.is_waiting:
                 record = await _start(connected, record)
+            connected.emit(Note(f"Job {record.id} has been started."))
             code = await follow_to_end(connected, record, show=context.controller is None)
         detail = ""
     except RecoveryAborted as aborted:
@@ -213,7 +216,12 @@ async def _stack_for(context: Context, record: JobRecord) -> Stack:
         return stack  # it was started: what it needs is in its record
     same = ("project", "name", "bucket")
     if any(getattr(job_stack, field) != getattr(stack, field) for field in same):
-        raise _NeverStarts(Conflict("Job of another stack", f"{queued.stack_file} is not ours"))
+        other = Conflict(
+            "Stack file of another stack",
+            f"{context.store.uri(queued.stack_file)} is not of stack {stack.name}",
+            hint=f"Submit the job again:\n    {record.command_line}",
+        )
+        raise _NeverStarts(other)
     return job_stack
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.context import Context
-from tpuctl.model.events import Event
+from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.status.activity import Activity, activity_name, activity_of
 from tpuctl.model.text.record_parsing import parse_record
 from tpuctl.user_account import user_at_host
@@ -26,7 +26,7 @@ async def reported(context: Context) -> AsyncIterator[Context]:
     try:
         yield replace(context, emit=report.emit)
     except TpuctlError as error:
-        report.text = f"{error.diagnostics[0].summary}: {error.diagnostics[0].detail}"
+        report.text = activity_of(WarningIssued(error.diagnostics[0]))
         await _stopped(keeping)
         await report.write()
         raise

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from tpuctl.cloud.clients import Cloud
-from tpuctl.engine.planner import observe, plan_down, plan_up
+from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import NotFound
-from tpuctl.flows.context import Context
-from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
-from tpuctl.flows.stack.apply import apply_plan
 from tpuctl.flows.stack.zones import has_active, home, is_left_over
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.resources.composition import in_other_zones, kind_of, race_of, resources_of
-from tpuctl.resources.machines.disk import DataDisk
-from tpuctl.resources.project.stack_record import Record
 from tpuctl.resources.tpu.queued_resource import Race
 
 WAITING = ("readiness",)  # fields of an update that only continues to wait for an existing request
@@ -51,7 +43,7 @@ async def recovery_plan(
     Everything else exists and is not changed, nor is an existing TPU. TPUs that failed tries have
     left with other candidates are deleted.
     """
-    items = await _tpus(stack, cloud) if len(stack.candidates) > 1 else []
+    items = await list_tpus(stack, cloud) if len(stack.candidates) > 1 else []
     stack = stack.at(candidate or home(stack, items))
     entered = race_of(stack) if race and not has_active(items) else None
     resources = tpu_resources(stack, cloud, public_keys, entered)
@@ -75,30 +67,7 @@ def tpu_resources(
     return [resource for resource in everything if kind_of(resource.address).is_tpu]
 
 
-async def down_from_controller(context: Context) -> None:
-    """Delete what is charged by the hour: the TPU, its disks, and last this machine, which ends
-    soon. The bucket stays, and what costs nothing, which a `down` elsewhere deletes."""
-    stack, cloud = context.stack, context.cloud
-    await Record(stack, cloud).update(lambda contents: contents.with_down())
-    kinds = (DataDisk, *(kind_of(item.address) for item in tpu_resources(stack, cloud)))
-    everything = resources_of(stack, cloud)
-    charged = [resource for resource in everything if kind_of(resource.address) in kinds]
-    items = await _tpus(stack, cloud)
-    charged += in_other_zones(items, stack, cloud, charged)
-    await apply_plan(plan_down(charged, await observe(charged)), charged, context.emit)
-    with suppress(NotFound):
-        machine = await find_controller(stack, cloud)
-        where: dict[str, Any] = {
-            "project": stack.project,
-            "zone": machine.zone,
-            "instance": machine.name,
-        }
-        # The end of the operation would be for another machine to see.
-        client = cloud.client("instances")
-        await cloud.call(f"controller {machine.name}", client.delete_unary, **where)
-
-
-async def _tpus(stack: Stack, cloud: Cloud) -> list[InventoryItem]:
+async def list_tpus(stack: Stack, cloud: Cloud) -> list[InventoryItem]:
     """The stack's TPUs and requests for one, in all zones."""
     return await list_resources(
         cloud,

@@ -19,10 +19,13 @@ class Advice:
     command: str  # `up`, `down`, or `logs -f JOB`
 
 
-def advice_on(items: Sequence[InventoryItem], job: str = "") -> tuple[Advice, ...]:
+def advice_on(
+    items: Sequence[InventoryItem], job: str = "", *, is_worked_on: bool = False
+) -> tuple[Advice, ...]:
     """Advice for one stack, most important first.
 
-    `job` is one that has not ended: following it recreates its node, and resumes it.
+    `job` is one that has not ended: following it recreates its node, and resumes it. Nothing is
+    advised about a TPU that a program is creating.
     """
     if not items:
         return (Advice("Nothing of the stack was found. To create it:", "up"),)
@@ -45,6 +48,8 @@ def advice_on(items: Sequence[InventoryItem], job: str = "") -> tuple[Advice, ..
         if orphan.item.zone not in repaired_zones
     ]
     if all(machine.kind == "controller" for machine in machines):
+        if is_worked_on:
+            return (Advice("To follow the job:", f"logs -f {job}"),) if job else ()
         more = [Advice("The controller has no TPU. To create one:", "up")]
     return tuple(dict.fromkeys([*(advice for _, advice in advised), *more]))
 

@@ -80,7 +80,11 @@ class Snapshot:
         if self.status.unlisted:
             return ()
         open_jobs = (job.record.id for job in self.jobs if job.status.exit_code is None)
-        return advice_on(self.status.inventory, next(open_jobs, ""))
+        return advice_on(
+            self.status.inventory,
+            next(open_jobs, ""),
+            is_worked_on=self.activity is not None,
+        )
 
     @property
     def jobs(self) -> tuple[JobSnapshot, ...]:

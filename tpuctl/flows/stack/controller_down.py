@@ -1,0 +1,39 @@
+"""Take a stack down from its controller, with the limited permissions that has."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from tpuctl.engine.planner import observe, plan_down
+from tpuctl.errors import NotFound
+from tpuctl.flows.context import Context
+from tpuctl.flows.machines.controller import find_controller
+from tpuctl.flows.stack.apply import apply_plan
+from tpuctl.flows.stack.controller_recovery import list_tpus, tpu_resources
+from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
+from tpuctl.resources.machines.disk import DataDisk
+from tpuctl.resources.project.stack_record import Record
+
+
+async def down_from_controller(context: Context) -> None:
+    """Delete what is charged by the hour: the TPU, its disks, and last this machine, which ends
+    soon. The bucket stays, and what costs nothing, which a `down` elsewhere deletes."""
+    stack, cloud = context.stack, context.cloud
+    await Record(stack, cloud).update(lambda contents: contents.with_down())
+    kinds = (DataDisk, *(kind_of(item.address) for item in tpu_resources(stack, cloud)))
+    everything = resources_of(stack, cloud)
+    charged = [resource for resource in everything if kind_of(resource.address) in kinds]
+    items = await list_tpus(stack, cloud)
+    charged += in_other_zones(items, stack, cloud, charged)
+    await apply_plan(plan_down(charged, await observe(charged)), charged, context.emit)
+    with suppress(NotFound):
+        machine = await find_controller(stack, cloud)
+        where: dict[str, Any] = {
+            "project": stack.project,
+            "zone": machine.zone,
+            "instance": machine.name,
+        }
+        # The end of the operation would be for another machine to see.
+        client = cloud.client("instances")
+        await cloud.call(f"controller {machine.name}", client.delete_unary, **where)
