@@ -35,9 +35,10 @@ from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.jobs.attempt import Retry
 from tpuctl.model.scripts.framework import FrameworkChoice, framework_in, is_tensorflow
 from tpuctl.model.stack.candidates import Candidate, candidates_of
+from tpuctl.model.stack.machine_rules import default_machine_type
 from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.stack.secret_sources import Source, source_of
-from tpuctl.model.stack.stack_rules import default_machine_type, find_problems
+from tpuctl.model.stack.stack_rules import find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
