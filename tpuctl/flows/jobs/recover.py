@@ -30,6 +30,7 @@ from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
 from tpuctl.flows.jobs.jobs import mark_stopped
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
+from tpuctl.flows.machines.inventory import stack_on
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.machines.notify import ring_end, send_unsent
 from tpuctl.flows.machines.workers import connections, ordered_nodes
@@ -537,7 +538,8 @@ async def start_next_attempt(
     """
     async with connections(context, required=True) as transports:
         nodes = await ordered_nodes(context)
-        submission = await bind_to_nodes(submission, context.stack, context.cloud, nodes)
+        stack = stack_on(nodes[0], context.stack)
+        submission = await bind_to_nodes(submission, stack, context.cloud, nodes)
         placement = submission.machines.placement
         assert placement is not None
         job_transports = {worker: transports[worker] for worker in record.workers}

@@ -36,7 +36,7 @@ async def record_attempts(
         attempt
         for resource in resources
         if isinstance(resource, NodeLifecycle | QueuedNodes)
-        and (attempt := _attempt(stack, plan, resource, results[resource.address])) is not None
+        and (attempt := _attempt(plan, resource, results[resource.address])) is not None
     ]
     if not attempts:
         return
@@ -48,10 +48,10 @@ async def record_attempts(
 
 
 def _attempt(
-    stack: Stack, plan: Plan, resource: NodeLifecycle | QueuedNodes, result: Result
+    plan: Plan, resource: NodeLifecycle | QueuedNodes, result: Result
 ) -> CapacityAttempt | None:
     """None for an outcome that says nothing about capacity."""
-    change = plan.change(resource.address)
+    stack, change = resource.stack, plan.change(resource.address)
     is_request = isinstance(resource, QueuedNodes)
     if change.action is not Action.CREATE and not (is_request and "readiness" in change.fields):
         return None
@@ -64,11 +64,11 @@ def _attempt(
     waited = resource.waited_seconds if isinstance(resource, QueuedNodes) else None
     return CapacityAttempt(
         datetime.now(UTC).replace(microsecond=0),
-        resource.stack.zone,
+        stack.zone,
         stack.accelerator.name,
         stack.file.tpu.capacity,
         round(result.seconds if waited is None else waited, 1),
         error,
         len(stack.nodes) if is_request else 1,
-        resource.stack.api,
+        stack.api,
     )

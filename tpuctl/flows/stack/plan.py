@@ -181,6 +181,8 @@ async def prepare_up(
         )
         resources += await removed_secret_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources, enables_apis=True))
+        if len(stack.alternatives) > 1:
+            plan = _with_other_tpus_first(plan, addresses, stack_in_use.zone)
         await _refuse_lost_account(stack_in_use, plan, resources)
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
@@ -242,12 +244,36 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
 def _is_left_over(
     item: InventoryItem, stack: Stack, used_zones: Collection[str], addresses: Collection[str]
 ) -> bool:
-    """Whether it is in a zone that is not used, of the other API, or of slices that the stack no
-    longer has."""
+    """Whether it is in a zone that is not used, of the other API, of slices that the stack no
+    longer has, or of another alternative, which is created otherwise."""
     api = item.kind_class.api
     is_of_other_api = api not in (None, stack.api)
     is_of_other_slice = api == "compute" and item.local_address not in addresses
-    return is_of_other_api or is_of_other_slice or not any(map(item.serves, used_zones))
+    tpu = {item.local_address, item.address, f"queued/{item.request}"}
+    is_of_alternative = len(stack.alternatives) > 1 and item.kind_class.is_tpu
+    return (
+        is_of_other_api
+        or is_of_other_slice
+        or (is_of_alternative and tpu.isdisjoint(addresses))
+        or not any(map(item.serves, used_zones))
+    )
+
+
+def _with_other_tpus_first(plan: Plan, addresses: Collection[str], zone: str) -> Plan:
+    """The plan, which creates the TPU after those of other alternatives are deleted from the zone:
+    they may have its name. `addresses` are all but those that are left over."""
+    others = {
+        change.address
+        for change in plan
+        if change.address not in addresses
+        and kind_of(change.address).is_tpu
+        and f"/{zone}/" in change.address
+    }
+    after = {
+        address: needed | others if address in addresses and kind_of(address).is_tpu else needed
+        for address, needed in plan.after.items()
+    }
+    return replace(plan, after=after)
 
 
 def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:

@@ -121,7 +121,7 @@ async def up(
     from tpuctl.flows.machines.handover import prepare_controller
     from tpuctl.flows.machines.workers import connections, nodes_of
 
-    async with connections(context) as transports:
+    async with connections(replace(context, stack=prepared.stack)) as transports:
         node = (await nodes_of(stack, cloud))[0] if stack.is_node else None
         await prepare_workers(prepared.stack, cloud, node, transports, emit)
     if context.controller is None:
@@ -191,7 +191,7 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
         if refusals:
             context.emit(
                 Note(
-                    f"Created in {candidate}, "
+                    f"Created {candidate.phrase}, "
                     f"because {'; '.join(str(refusal) for refusal in refusals)}."
                 )
             )

@@ -9,6 +9,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tpuctl.catalog import (
     API_NAMES,
@@ -38,7 +39,13 @@ from tpuctl.catalog import (
 )
 from tpuctl.errors import Diagnostic
 from tpuctl.files import is_file
-from tpuctl.model.stack.candidates import candidates_of, sellers_of
+from tpuctl.model.stack.candidates import (
+    all_candidates,
+    alternatives_of,
+    candidates_of,
+    sellers_of,
+    with_tpu,
+)
 from tpuctl.model.stack.machine_rules import machine_problems, network_problems
 from tpuctl.model.stack.schema import StackFile
 from tpuctl.model.stack.stack_text import StackText
@@ -55,10 +62,67 @@ NODE_GENERATIONS = ("v2", "v3")  # later generations have no TPU nodes
 SINGLE_SLICE_GENERATIONS = ("v2", "v3")
 
 
-def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+def find_problems(file: StackFile, text: StackText) -> list[Diagnostic]:
+    """Problems that prevent creating the stack with one of its alternatives."""
+    if not file.tpu.any_of:
+        return list(_find_problems(file, text))
+    alternatives = alternatives_of(file)
+    regions = (
+        region_of(candidate.zone)
+        for candidate in all_candidates(file)
+        if accelerator_type(alternatives[candidate.alternative].type) is not None
+    )
+    region = next(regions, "")
+    problems = [
+        list(_find_problems(with_tpu(file, tpu), _text_of(text, index), region))
+        for index, tpu in enumerate(alternatives)
+    ]
+    common = [each for each in problems[0] if all(each in others for others in problems)]
+    of_one = [
+        replace(each, detail=f"tpu.any_of.{index}: {each.detail}")
+        for index, problems_there in enumerate(problems)
+        for each in problems_there
+        if each not in common
+    ]
+    return [*common, *of_one, *_problems_together(file, text)]
+
+
+def _text_of(text: StackText, index: int) -> StackText:
+    """The stack file's text, in which the lines of an alternative are those of `tpu`."""
+    prefix = f"tpu.any_of.{index}"
+    lines = {
+        dotted.replace(prefix, "tpu", 1): line
+        for dotted, line in text.lines.items()
+        if dotted == prefix or dotted.startswith(f"{prefix}.")
+    }
+    return replace(text, lines={**text.lines, **lines})
+
+
+def _problems_together(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+    if file.tpu.kind == "node":
+        yield Diagnostic(
+            "Not for TPU nodes",
+            "tpu.any_of is only for TPU VMs",
+            "Remove it, or use\n    kind: vm",
+            text.where("tpu.any_of"),
+        )
+    first: dict[str, int] = {}
+    for candidate in all_candidates(file):
+        index = first.setdefault(candidate.key, candidate.alternative)
+        if index != candidate.alternative:
+            yield Diagnostic(
+                "Duplicate alternative",
+                f"tpu.any_of.{candidate.alternative} and tpu.any_of.{index} are both {candidate}",
+                "Remove one of them.",
+                text.where(f"tpu.any_of.{candidate.alternative}"),
+            )
+
+
+def _find_problems(file: StackFile, text: StackText, region: str = "") -> Iterator[Diagnostic]:
     """Problems that prevent creating the stack, according to the catalog.
 
-    An existing stack can still be inspected and deleted.
+    An existing stack can still be inspected and deleted. `region` is that of an `auto` bucket, by
+    default the region of the first zone.
     """
     accelerator = accelerator_type(file.tpu.type)
     if accelerator is None:
@@ -67,7 +131,7 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
     if file.tpu.api in ("tpu", "compute") and file.tpu.api not in apis_of(accelerator):
         yield _api_problem(file, accelerator, text)
         return
-    yield from _zone_problems(file, accelerator, text)
+    yield from _zone_problems(file, accelerator, text, region)
     yield from _option_problems(file, accelerator, text)
     apis = sellers_of(file, accelerator)
     if "compute" in apis:
@@ -257,7 +321,7 @@ def _slice_problems(
 
 
 def _zone_problems(
-    file: StackFile, accelerator: AcceleratorType, text: StackText
+    file: StackFile, accelerator: AcceleratorType, text: StackText, region: str
 ) -> Iterator[Diagnostic]:
     is_invalid = False
     apis = sellers_of(file, accelerator)
@@ -279,7 +343,7 @@ def _zone_problems(
         return
     location = file.bucket.location.lower()
     resolved = tuple(dict.fromkeys(place.zone for place in candidates_of(file, accelerator)))
-    region = region_of(resolved[0]) if location == "auto" else location
+    region = (region or region_of(resolved[0])) if location == "auto" else location
     for index, zone in enumerate(resolved):
         if region_of(zone) != region:
             key = f"tpu.zones.{index}" if location == "auto" else "bucket.location"

@@ -75,7 +75,7 @@ def show_costs(
     print()
     condition = f"if {stack.candidate} is unavailable" if race is None else "if it is the first"
     others = {
-        str(candidate): (other, _traffic(stack, candidate.zone, condition))
+        candidate.phrase: (other, _traffic(stack, candidate.zone, condition))
         for candidate, other in fallbacks.items()
     }
     print_cost(cost, others, is_free=is_free)
@@ -109,9 +109,9 @@ def _traffic(stack: Stack, zone: str, condition: str) -> str:
 
 def show_quota(quota: QuotaReport) -> None:
     """Usage of each limit that the plan counts against, and limits that could not be read."""
-    if quota.lines:
+    if lines := [*quota.lines, *quota.of_alternatives]:
         print()
-        print_table(("quota", "where", *NUMBERS), map(_quota_row, quota.lines), numbers=NUMBERS)
+        print_table(("quota", "where", *NUMBERS), map(_quota_row, lines), numbers=NUMBERS)
     for problem in quota.unread:
         print_wrapped(f"The {problem}.")
 

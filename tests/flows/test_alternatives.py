@@ -1,0 +1,80 @@
+"""Alternatives (`tpu.any_of`): `up` tries them in order, and keeps one TPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.projects import provision, use_cloud
+from tpuctl.api import Tpuctl
+from tpuctl.flows.machines.inventory import list_resources
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.events import Event, Note
+
+MakeStack = Callable[[str], Tpuctl]
+WEST, EAST = "us-west4-a", "us-east5-b"
+ALTERNATIVES = f"""
+    - {{type: v5litepod-8, spot: true, zones: [{WEST}]}}
+    - {{type: v6e-8, spot: true, zones: [{EAST}]}}
+    - {{type: v5litepod-8, zones: [{WEST}]}}
+"""
+
+
+@pytest.fixture
+def make(
+    null_cloud: LocalCloud, tmp_path: Path, events: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> MakeStack:
+    use_cloud(null_cloud, monkeypatch)
+
+    def make(name: str, alternatives: str = ALTERNATIVES, extra: str = "") -> Tpuctl:
+        path = tmp_path / "tpuctl.yaml"
+        path.write_text(
+            f"stack: {name}\nproject: local-project\nbucket: {{allow_egress: true}}\n{extra}"
+            f"tpu:\n  any_of:{alternatives}",
+            "utf-8",
+        )
+        return Tpuctl(path, cloud="local", emit=events.append)
+
+    return make
+
+
+async def tpus(stack: Tpuctl) -> set[tuple[str, str, str, str]]:
+    items = await list_resources(stack.cloud, "local-project", stack=stack.stack.name)
+    return {
+        (item.kind, item.zone, item.detail, item.capacity)
+        for item in items
+        if item.kind_class.is_tpu
+    }
+
+
+async def test_alternatives_are_tried_in_order(
+    make: MakeStack, cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make("any")
+    planned = await stack.plan()
+    assert [candidate.key for candidate in planned.fallback_costs] == [
+        f"spot v6e-8/{EAST}",
+        f"on-demand v5litepod-8/{WEST}",
+    ]
+    spot, other, on_demand = (
+        cost.per_hour for cost in (planned.cost, *planned.fallback_costs.values())
+    )
+    assert spot is not None and other is not None and on_demand is not None
+    assert spot < on_demand
+    for fault_type in ("v5litepod-8", "v6e-8"):
+        remote_control.add_fault(cloud, "stockout", type=fault_type)
+    prepared = await provision(stack)
+    assert await tpus(stack) == {("node", WEST, "v5litepod-8", "on-demand")}
+    assert prepared.stack.accelerator.name == "v5litepod-8"
+    notes = [event.text for event in events if isinstance(event, Note)]
+    assert f"Trying spot v6e-8 in {EAST}." in notes[0]
+    assert notes[-1].startswith(f"Created on-demand v5litepod-8 in {WEST}, because spot v5")
+
+    again = await stack.plan()
+    assert again.plan.is_empty
+    assert again.stack.file.tpu.capacity == "on-demand"
+    assert not (await stack.down(delete_bucket=True)).leaks
+    assert await tpus(stack) == set()
