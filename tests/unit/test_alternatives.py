@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from tests.support.stacks import bert_stack
 from tpuctl.catalog import quota_limits
 from tpuctl.errors import Conflict, InvalidStack, NoCapacity, QuotaExceeded, Scope
+from tpuctl.flows.stack.capacity_history import by_capacity
 from tpuctl.flows.stack.zones import Refusal, home, may_continue, next_candidate
+from tpuctl.model.capacity.capacity_history import CapacityAttempt
 from tpuctl.model.capacity.quota import alternative_lines, blocking_lines
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
@@ -62,6 +65,48 @@ def test_types_alone_are_alternatives(tmp_path: Path) -> None:
     assert types == [("v5litepod-8", "spot"), ("v6e-8", "spot"), ("v5litepod-8", "on-demand")]
 
 
+def test_cheapest_tpu_may_be_tried_first(tmp_path: Path) -> None:
+    stack = bert_stack(
+        tmp_path,
+        f"{HEAD}tpu:\n  prefer: price\n  any_of: [v6e-8, v5e-8, {{type: v5e-8, spot: true}}]",
+    )
+    prices = [stack.at(place).price for place in stack.candidates]
+    assert [place.alternative for place in stack.candidates] == [2, 1, 0]
+    assert [price.per_hour for price in prices if price] == sorted(
+        price.per_hour for price in prices if price
+    )
+    assert (stack.accelerator.name, stack.is_spot) == ("v5litepod-8", True)
+    listed = bert_stack(tmp_path, f"{HEAD}tpu: {{type: v6e-8}}")
+    assert stack.bucket_location == listed.bucket_location, "the bucket stays"
+
+
+def test_zone_that_granted_last_may_be_tried_first(tmp_path: Path) -> None:
+    zones = "us-east5-a", "us-east5-b", "us-central1-b", "us-east1-d"
+    listed = ", ".join(zones)
+    stack = bert_stack(
+        tmp_path, f"{HEAD}tpu: {{type: v6e-8, spot: true, prefer: capacity, zones: [{listed}]}}"
+    )
+    now = datetime(2026, 7, 1, tzinfo=UTC)
+
+    def attempt(zone: str, days: float, error: str = "", **more: object) -> CapacityAttempt:
+        fields = {"time": now - timedelta(days=days), "zone": zone, "type": "v6e-8"}
+        fields |= {"capacity": "spot", "seconds": 1.0, "error": error}
+        return CapacityAttempt(**fields | more)  # type: ignore[arg-type]
+
+    attempts = [
+        attempt(zones[0], 1, "No capacity"),
+        attempt(zones[0], 3),
+        attempt(zones[1], 2, "No capacity"),
+        attempt(zones[3], 0.5),
+        attempt(zones[2], 9),  # long ago
+        attempt(zones[2], 1, capacity="on-demand"),
+    ]
+    ordered = by_capacity(stack, attempts, now)
+    assert ordered.zones == (zones[3], zones[2], zones[1], zones[0])
+    assert ordered.zone == zones[3]
+    assert by_capacity(stack, [], now).zones == zones
+
+
 @pytest.mark.parametrize(
     ("tpu", "summary", "detail", "line"),
     [
@@ -97,10 +142,10 @@ def test_problem_names_the_alternative(
     path.write_text(f"stack: bert\nproject: my-project\n{HEAD}tpu:\n  {tpu}\n", "utf-8")
     with pytest.raises(InvalidStack) as caught:
         load_stack(path)
-    found = [each for each in caught.value.diagnostics if each.summary == summary]
-    assert len(found) == 1, caught.value.diagnostics
-    assert found[0].detail.startswith(detail)
-    assert found[0].where.endswith(f":{line}")
+    problems = [each for each in caught.value.diagnostics if each.summary == summary]
+    assert len(problems) == 1, caught.value.diagnostics
+    assert problems[0].detail.startswith(detail)
+    assert problems[0].where.endswith(f":{line}")
 
 
 def test_alternative_in_another_region_needs_consent(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller_recovery import recovery_plan
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
+from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import read_limits, read_region, report_of
 from tpuctl.flows.stack.zones import has_active, home, refuse_other_slices
@@ -94,7 +95,8 @@ async def plan(
     once, unless it has a TPU in one of them. On the stack's controller the plan only creates
     the TPU, since the controller may do nothing else.
     """
-    stack, cloud, keys = context.stack, context.cloud, context.keys
+    cloud, keys = context.cloud, context.keys
+    stack = in_preferred_order(context.stack, cloud)
     stack.require_valid()
     if race:
         _require_raceable(stack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tpuctl.catalog import (
@@ -87,6 +88,18 @@ def all_candidates(file: StackFile) -> tuple[Candidate, ...]:
 
 def _label(tpu: TpuSection) -> str:
     return f"{tpu.capacity} {f'{tpu.slices} x ' if tpu.slices > 1 else ''}{tpu.type}"
+
+
+def by_price(file: StackFile, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The candidates with the cheapest TPU first; those without a price last."""
+    alternatives = alternatives_of(file)
+
+    def price(candidate: Candidate) -> float:
+        tpu = alternatives[candidate.alternative]
+        each = node_price(accelerator_of(tpu), candidate.zone, capacity=tpu.capacity)
+        return each.per_hour * tpu.slices if each is not None else float("inf")
+
+    return tuple(sorted(candidates, key=price))
 
 
 def candidates_of(file: StackFile, accelerator: AcceleratorType) -> tuple[Candidate, ...]:

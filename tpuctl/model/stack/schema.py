@@ -329,6 +329,12 @@ class TpuSection(Section):
         description="TPUs to try in order, until one has capacity: their types, or settings. What "
         "an alternative leaves out is that of `tpu`.",
     )
+    prefer: Literal["order", "price", "capacity"] = Field(
+        "order",
+        description="Which alternative and zone to try first. order: as listed. price: the "
+        "cheapest TPU. capacity: where your last request was granted this week, then where none "
+        "was refused.",
+    )
 
     @model_validator(mode="before")
     @classmethod

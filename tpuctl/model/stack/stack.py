@@ -42,6 +42,7 @@ from tpuctl.model.stack.candidates import (
     accelerator_of,
     all_candidates,
     alternatives_of,
+    by_price,
     with_tpu,
 )
 from tpuctl.model.stack.machine_rules import default_machine_type
@@ -410,9 +411,10 @@ def stack_of_text(text: StackText, path: Path) -> Stack:
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
     if file.bucket.name == "auto" and (problem := bucket_name_problem(names.bucket)):
         problems.append(_bucket_problem(names.bucket, problem, text))
-    candidates, alternatives = all_candidates(file), alternatives_of(file)
+    listed, alternatives = all_candidates(file), alternatives_of(file)
+    candidates = by_price(file, listed) if file.tpu.prefer == "price" else listed
     location = file.bucket.location.lower()
-    file = with_tpu(file, alternatives[0])
+    file = with_tpu(file, alternatives[candidates[0].alternative])
     accelerator, framework = accelerator_of(file.tpu), _framework(file, text.folder)
     return Stack(
         path=path,
@@ -425,7 +427,7 @@ def stack_of_text(text: StackText, path: Path) -> Stack:
         candidates=candidates,
         alternatives=alternatives,
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
-        bucket_location=region_of(candidates[0].zone) if location == "auto" else location,
+        bucket_location=region_of(listed[0].zone) if location == "auto" else location,
         user=_user(file.access.user),
         problems=tuple(problems),
     )
