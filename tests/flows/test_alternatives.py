@@ -1,13 +1,16 @@
-"""Alternatives (`tpu.any_of`): `up` tries them in order, and keeps one TPU."""
+"""Alternatives (`tpu.any_of`): `up` tries them in order, and a job may resume on another."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.polling import async_until
 from tests.support.projects import provision, use_cloud
+from tests.support.recovery_jobs import inject_fault, log_of, script
 from tpuctl.api import Tpuctl
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.local_cloud import remote_control
@@ -78,3 +81,34 @@ async def test_alternatives_are_tried_in_order(
     assert again.stack.file.tpu.capacity == "on-demand"
     assert not (await stack.down(delete_bucket=True)).leaks
     assert await tpus(stack) == set()
+
+
+TYPED = """
+import os, time
+print(os.environ["TPUCTL_TYPE"], os.environ["TPUCTL_CHIPS"], flush=True)
+time.sleep(600 if os.environ["TPUCTL_ATTEMPT"] == "1" else 0)
+"""
+
+
+async def test_job_resumes_on_another_alternative(
+    make_stack: Callable[..., Tpuctl], local_cloud: LocalCloud, events: list[Event]
+) -> None:
+    stack = make_stack(
+        runtime="tpu-ubuntu2204-base, spot: true, any_of: [v2-8, v3-8]",
+        extra="job: {resume: any}\n",
+    )
+    await stack.up()
+    record = await stack.submit(script(stack, TYPED), check=False)
+    following = asyncio.ensure_future(stack.follow(record))
+    await async_until(lambda: "v2-8 4" in log_of(events, 1), "the first attempt")
+    await asyncio.to_thread(
+        remote_control.add_fault, local_cloud, "stockout", type="v2-8", times="unlimited"
+    )
+    await inject_fault(local_cloud, "preempt", node=stack.stack.names.node)
+    assert await asyncio.wait_for(following, 120) == 0
+    assert log_of(events, 2) == "v3-8 4\n"
+    (summary,) = await stack.jobs()
+    assert (summary.record.attempt, summary.record.accelerator) == (2, "v3-8")
+    assert (await stack.plan()).plan.is_empty
+    await asyncio.to_thread(remote_control.remove_all_faults, local_cloud)
+    assert not (await stack.down(delete_bucket=True)).leaks

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.support.stacks import bert_stack
+from tests.support.stacks import bert_stack, stack_from
 from tpuctl.catalog import quota_limits
 from tpuctl.errors import Conflict, InvalidStack, NoCapacity, QuotaExceeded, Scope
+from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.stack.capacity_history import by_capacity
 from tpuctl.flows.stack.zones import Refusal, home, may_continue, next_candidate
 from tpuctl.model.capacity.capacity_history import CapacityAttempt
@@ -200,6 +202,45 @@ def test_tpu_belongs_to_the_alternative_that_it_fits(
 def test_tpu_of_no_alternative_is_not_changed(stack: Stack) -> None:
     with pytest.raises(Conflict, match=r"Node of no alternative: .* \(v6e-8\)"):
         home(stack, [node(EAST, "v6e-8")])  # one instead of two slices
+
+
+def resumable(folder: Path, resume: str) -> Stack:
+    tpu = f"zones: [{WEST}], any_of: [{{type: v5e-8, spot: true}}, v5e-4, v5e-8]"
+    return bert_stack(folder, f"tpu: {{{tpu}}}\njob: {{resume: {resume}}}\ncontroller: {{}}")
+
+
+@pytest.mark.parametrize(("resume", "expected"), [("same", [0, 2]), ("any", [0, 1, 2])])
+def test_job_resumes_on_the_same_type_or_any(
+    tmp_path: Path, resume: str, expected: list[int]
+) -> None:
+    stack = resumable(tmp_path, resume)
+    assert [place.alternative for place in stack.resuming.candidates] == expected
+    on_demand = stack.at(stack.candidates[2])
+    assert [place.alternative for place in on_demand.resuming.candidates] == expected
+    if resume == "same":
+        with pytest.raises(Conflict, match="Node of another alternative"):
+            home(stack.resuming, [node(WEST, "v5litepod-4")])
+
+
+@pytest.mark.parametrize(
+    ("resume", "expected"),
+    [("same", ["on-demand", "spot"]), ("any", ["on-demand", "spot", "on-demand"])],
+)
+def test_controller_may_create_the_alternatives_of_its_zone(
+    tmp_path: Path, resume: str, expected: list[str]
+) -> None:
+    stack = resumable(tmp_path, resume)
+    file = stack_file(stack.at(stack.candidates[2]), "default", "", "")
+    (there := tmp_path / "there").mkdir()
+    handed = stack_from(there, json.dumps(file))
+    assert [tpu.capacity for tpu in handed.alternatives] == expected
+    assert handed.accelerator == stack.accelerator
+    assert handed.zones == (WEST,)
+
+
+def test_alternatives_of_other_sizes_cannot_resume_a_job(tmp_path: Path) -> None:
+    with pytest.raises(InvalidStack, match="they have 1 worker in 1 slice, 4 workers in 1 slice"):
+        bert_stack(tmp_path, f"{HEAD}tpu: {{any_of: [v5e-8, v5e-16]}}\njob: {{resume: any}}")
 
 
 def test_quota_of_another_alternative_may_have_room(stack: Stack) -> None:

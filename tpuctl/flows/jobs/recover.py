@@ -84,7 +84,6 @@ async def follow_to_end(
     Cancelling stops neither the job nor pending requests for nodes.
     """
     workers = record.workers if all_workers else record.workers[:1]
-    context = replace(context, stack=stack_of(record, context.stack))
     recovery = _Recovery(context, workers, show, part).run(record)
     return await run_while_alive(recovery, context.cloud.endpoint, f"tpuctl wait {record.id}")
 
@@ -100,7 +99,9 @@ class _Recovery:
 
     async def run(self, record: JobRecord) -> int:
         offsets: Mapping[int, int] | None = None  # None: where `part` starts
+        stack = self.context.stack
         while True:
+            self.context = replace(self.context, stack=stack_of(record, stack))
             result = await self._follow(record, offsets)
             if result.status.state == "succeeded":
                 await send_unsent(self.context)

@@ -263,12 +263,13 @@ def _workers_text(numbering: WorkerNumbering) -> str:
 
 
 def stack_of(record: JobRecord, stack: Stack) -> Stack:
-    """The stack with the framework and the runtime that a job was submitted with, in its place."""
+    """The stack with the framework and the runtime that a job was submitted with, in its place,
+    and with the candidates where it may be restarted."""
     api: Api = "compute" if "/" in record.runtime else "tpu"
     stack = stack.at(stack.place_of(record.zone, api, record.accelerator))
     if record.framework is not None:
         stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
-    return stack.on_runtime(record.runtime)
+    return stack.on_runtime(record.runtime).resuming
 
 
 def _compiled(stack: Stack, runtime: str) -> str | None:
@@ -295,6 +296,8 @@ async def bind_to_nodes(
             node_ids=tuple(node.id for node in nodes),
             created=first.created,
             down_count=contents.down_count if contents is not None else 0,
+            accelerator=first.accelerator_type,
+            runtime=first.runtime,
         ),
         addresses=tuple(address for node in nodes for address in node.inner_addresses),
         endpoints=first.endpoints,

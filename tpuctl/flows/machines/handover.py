@@ -28,7 +28,7 @@ from tpuctl.model.text.ssh_key_lines import public_key_line, ssh_keys_with
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
-from tpuctl.resources.composition import kind_of, resources_of
+from tpuctl.resources.composition import kind_of, resources_of, tpu_kind
 from tpuctl.resources.machines.boot_image import DEFAULT_IMAGE
 from tpuctl.resources.network.network import Network
 
@@ -138,6 +138,8 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
         content["tpu"]["api"] = stack.api
     if not stack.is_compute:  # otherwise its machines have the only image that there is
         content["tpu"]["runtime"] = stack.runtime.version
+    if alternatives := _alternatives_there(stack):
+        content["tpu"] |= {"any_of": alternatives, "api": stack.api}
     content["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
     if stack.file.tpu.startup_script is not None:
         content["tpu"]["startup_script"] = STARTUP
@@ -150,6 +152,26 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
     if stack.controller is not None:
         content["controller"] = stack.controller.model_dump(mode="json")
     return content
+
+
+def _alternatives_there(stack: Stack) -> list[dict[str, Any]]:
+    """What the controller may create in its zone for a job of this stack, the one in use first;
+    nothing if there is no other. Its role is for one kind of TPU."""
+    places = [
+        place
+        for place in stack.resuming.candidates
+        if (place.zone, place.api) == (stack.zone, stack.api)
+        and tpu_kind(stack.at(place)) is tpu_kind(stack)
+    ]
+    first = stack.candidate.alternative
+    places.sort(key=lambda place: place.alternative != first)
+    return [_alternative(stack.at(place)) for place in places] if len(places) > 1 else []
+
+
+def _alternative(stack: Stack) -> dict[str, Any]:
+    fields = {"type", "topology", "capacity", "reservation", "queue", "slices"}
+    runtime = {} if stack.is_compute else {"runtime": stack.runtime.version}
+    return stack.file.tpu.model_dump(mode="json", include=fields) | runtime
 
 
 def _command(program: str, record: JobRecord) -> list[str]:

@@ -101,7 +101,8 @@ async def plan(
     if race:
         _require_raceable(stack)
     if context.controller is not None:
-        return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
+        there = stack if candidate is None else stack.at(candidate)
+        return Prepared(there, *await recovery_plan(there, cloud, keys.public_lines))
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(
         stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race

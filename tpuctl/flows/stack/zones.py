@@ -90,6 +90,16 @@ def refuse_other_slices(
 
 
 def _outside_error(resource: InventoryItem, noun: str, stack: Stack) -> Conflict:
+    if noun == "Node" and _place(resource, stack).alternative not in {
+        place.alternative for place in stack.candidates
+    }:
+        return Conflict(
+            "Node of another alternative",
+            f"stack {stack.name} has {resource.address} ({resource.detail}), and the job may be "
+            f"restarted only on {stack.counted_type}",
+            hint="If its checkpoints fit, set\n    job: {resume: any}\n"
+            "Or take the stack down first:\n    tpuctl down",
+        )
     apis = {place.api for place in stack.candidates if place.zone == resource.zone}
     if resource.kind_class.api in apis:
         return Conflict(

@@ -496,6 +496,12 @@ class JobSection(Section):
         description="Maximum restarts by cause: preemption, infrastructure (a machine or service), "
         "failure (of the script), requested (by the script, with exit code 75).",
     )
+    resume: Literal["same", "any"] = Field(
+        "same",
+        description="Where a restarted job may run, of `tpu.any_of`. same: on alternatives of the "
+        "same type and number of slices. any: on all, which must have equally many workers; its "
+        "checkpoints must fit each.",
+    )
     limits: JobLimitsSection = JobLimitsSection()
 
 

@@ -289,6 +289,18 @@ class Stack:
         first = {place.alternative: place for place in reversed(self.candidates)}
         return (self.at(first[index]) for index in sorted(first))
 
+    @property
+    def resuming(self) -> Stack:
+        """The stack with the candidates on which a job of this alternative may be restarted."""
+        if self.file.job.resume == "any":
+            return self
+
+        def is_same(place: Candidate) -> bool:
+            tpu, other = self.file.tpu, self.alternatives[place.alternative]
+            return (other.type, other.slices) == (tpu.type, tpu.slices)
+
+        return replace(self, candidates=tuple(filter(is_same, self.candidates)))
+
     def place_of(
         self,
         zone: str,

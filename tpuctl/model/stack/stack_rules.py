@@ -52,6 +52,7 @@ from tpuctl.model.stack.stack_text import StackText
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.spelling import nearest
+from tpuctl.units import counted
 
 MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
 # How long a flex-start machine of Compute Engine may wait: `requestValidForDuration`
@@ -106,6 +107,7 @@ def _problems_together(file: StackFile, text: StackText) -> Iterator[Diagnostic]
             "Remove it, or use\n    kind: vm",
             text.where("tpu.any_of"),
         )
+    yield from _resume_problems(file, text)
     first: dict[str, int] = {}
     for candidate in all_candidates(file):
         index = first.setdefault(candidate.key, candidate.alternative)
@@ -160,6 +162,28 @@ def _find_problems(file: StackFile, text: StackText, region: str = "") -> Iterat
                     "Remove job.workers to use the default.",
                     text.where("job.workers"),
                 )
+
+
+def _resume_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+    """Alternatives on which a job could not be restarted with `resume: any`."""
+    if file.job.resume != "any":
+        return
+    workers = [
+        (tpu.slices, accelerator.workers * _nodes(with_tpu(file, tpu)))
+        for tpu in alternatives_of(file)
+        if (accelerator := accelerator_type(tpu.type)) is not None
+    ]
+    if len({*workers}) > 1:
+        counts = ", ".join(
+            f"{counted(count, 'worker')} in {counted(slices, 'slice')}" for slices, count in workers
+        )
+        yield Diagnostic(
+            "Alternatives of different sizes",
+            "job.resume: any needs alternatives with equally many workers and slices; they have "
+            f"{counts}",
+            "Use\n    job: {resume: same}",
+            text.where("job.resume"),
+        )
 
 
 def _nodes(file: StackFile) -> int:
