@@ -83,6 +83,36 @@ async def test_alternatives_are_tried_in_order(
     assert await tpus(stack) == set()
 
 
+async def test_race_keeps_the_alternative_that_is_granted_first(
+    make: MakeStack, cloud: LocalCloud, events: list[Event]
+) -> None:
+    """In a zone only one alternative takes part; Compute Engine has no requests."""
+    queued = f"""
+    - {{type: v5litepod-8, zones: [{WEST}], queue: true, spot: true}}
+    - {{type: v6e-8, zones: [{EAST}], queue: true}}
+    - {{type: v5litepod-8, zones: [{WEST}], queue: true}}
+    - {{type: v6e-8, zones: [{EAST}], api: compute}}
+"""
+    stack = make("raced", queued)
+    sold_out = remote_control.add_fault(cloud, "stockout", type="v5litepod-8", times="unlimited")
+    planned = await stack.plan(race=True)
+    assert planned.race_cost is not None
+    assert planned.race_cost.zones == (f"spot v5litepod-8/{WEST}", f"on-demand v6e-8/{EAST}")
+    prepared = await stack.provision(planned)
+    assert (prepared.stack.accelerator.name, prepared.stack.zone) == ("v6e-8", EAST)
+    assert await tpus(stack) == {
+        ("queued", EAST, "v6e-8", "on-demand"),
+        ("node", EAST, "v6e-8", "on-demand"),
+    }
+    note = next(event.text for event in events if isinstance(event, Note))
+    assert note.startswith(f"on-demand v6e-8 in {EAST} was granted first")
+    assert note.endswith(f"Requests deleted: spot v5litepod-8 in {WEST}.")
+    assert (await stack.plan()).plan.is_empty
+    remote_control.remove_fault(cloud, sold_out["id"])
+    assert not (await stack.down(delete_bucket=True)).leaks
+    assert await tpus(stack) == set()
+
+
 TYPED = """
 import os, time
 print(os.environ["TPUCTL_TYPE"], os.environ["TPUCTL_CHIPS"], flush=True)

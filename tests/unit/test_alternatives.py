@@ -13,7 +13,7 @@ from tpuctl.catalog import quota_limits
 from tpuctl.errors import Conflict, InvalidStack, NoCapacity, QuotaExceeded, Scope
 from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.stack.capacity_history import by_capacity
-from tpuctl.flows.stack.zones import Refusal, home, may_continue, next_candidate
+from tpuctl.flows.stack.zones import Refusal, home, may_continue, next_candidate, raced
 from tpuctl.model.capacity.capacity_history import CapacityAttempt
 from tpuctl.model.capacity.quota import alternative_lines, blocking_lines
 from tpuctl.model.plan import Action, Change, Plan
@@ -241,6 +241,20 @@ def test_controller_may_create_the_alternatives_of_its_zone(
 def test_alternatives_of_other_sizes_cannot_resume_a_job(tmp_path: Path) -> None:
     with pytest.raises(InvalidStack, match="they have 1 worker in 1 slice, 4 workers in 1 slice"):
         bert_stack(tmp_path, f"{HEAD}tpu: {{any_of: [v5e-8, v5e-16]}}\njob: {{resume: any}}")
+
+
+def test_one_queued_alternative_of_each_zone_takes_part_in_a_race(tmp_path: Path) -> None:
+    alternatives = (
+        "[{type: v5e-8, spot: true}, v5e-4, {type: v5e-1, queue: false, zones: [us-east5-a]}]"
+    )
+    tpu = f"zones: [{WEST}, us-west4-b], queue: true, any_of: {alternatives}"
+    stack = bert_stack(tmp_path, f"{HEAD}tpu: {{{tpu}}}")
+
+    def entrants(*items: InventoryItem) -> list[tuple[str, int]]:
+        return [(place.zone, place.alternative) for place in raced(stack, items)]
+
+    assert entrants() == [(WEST, 0), ("us-west4-b", 0)]
+    assert entrants(request(WEST, "v5litepod-4")) == [("us-west4-b", 0), (WEST, 1)]
 
 
 def test_quota_of_another_alternative_may_have_room(stack: Stack) -> None:

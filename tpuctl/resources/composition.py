@@ -84,7 +84,7 @@ def resources_of(
     delete_bucket: bool = False,
     race: Race | None = None,
 ) -> list[Resource]:
-    """All resources of a stack, with its TPU in the zone in use, or requested in all of a race.
+    """All resources of a stack, with its TPU in the place in use, or requested in all of a race.
 
     `sources` are the allowed address ranges, `public_key` returns the machines' SSH key; only `up`
     needs them.
@@ -92,7 +92,7 @@ def resources_of(
     network = Network(stack, cloud)
     requests = [QueuedNodes(network, public_key)]
     if race is not None:
-        networks = (Network(stack.in_zone(zone), cloud) for zone in race.zones)
+        networks = (Network(stack.at(place), cloud) for place in race.places)
         requests = [RacedRequest(network, public_key, race) for network in networks]
     resources: list[StackResource] = [
         Project(stack, cloud),

@@ -18,7 +18,7 @@ from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import read_limits, read_region, report_of
-from tpuctl.flows.stack.zones import has_active, home, refuse_other_slices
+from tpuctl.flows.stack.zones import has_active, home, raced, refuse_other_slices
 from tpuctl.model.capacity.quota import QuotaReport
 from tpuctl.model.cost.cost import Cost
 from tpuctl.model.cost.race_cost import RaceCost, race_cost
@@ -68,7 +68,7 @@ class Prepared:
     @property
     def race_cost(self) -> RaceCost | None:
         """What the race may cost in addition."""
-        return None if self.race is None else race_cost(self.stack, self.race.zones)
+        return None if self.race is None else race_cost(self.stack, self.race.places)
 
     @property
     def enables_apis(self) -> bool:
@@ -163,9 +163,12 @@ async def prepare_up(
             on_error=note_disabled,
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
-        stack_in_use = stack.at(candidate or home(stack, of_stack))
-        zones = tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu")
-        entered = Race(zones) if race and not has_active(of_stack) else None
+        place = candidate or home(stack, of_stack)
+        entered = None
+        if race and not has_active(of_stack):
+            entered = Race(raced(stack, of_stack))
+            place = place if place in entered.places else entered.places[0]
+        stack_in_use = stack.at(place)
         region = (
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
         )
@@ -252,7 +255,8 @@ def _is_left_over(
     api = item.kind_class.api
     is_of_other_api = api not in (None, stack.api)
     is_of_other_slice = api == "compute" and item.local_address not in addresses
-    tpu = {item.local_address, item.address, f"queued/{item.request}"}
+    requests = (f"queued/{item.request}", f"queued/{item.zone}/{item.request}")
+    tpu = {item.local_address, item.address, *requests}
     is_of_alternative = len(stack.alternatives) > 1 and item.kind_class.is_tpu
     return (
         is_of_other_api
@@ -293,10 +297,10 @@ def _require_raceable(stack: Stack) -> None:
     """Raise Usage if the stack cannot be requested in several zones at once."""
     tpu, requests = stack.file.tpu, "--race requests"
     in_order = "Without --race, its zones are tried in order:\n    tpuctl up"
-    zones = {candidate.zone for candidate in stack.candidates if candidate.api == "tpu"}
+    places = raced(stack)
     for is_problem, detail, hint in (
         (
-            stack.is_compute,
+            "tpu" not in stack.apis,
             f"{requests} the TPU through queued resources, which Compute Engine does not have",
             in_order,
         ),
@@ -307,13 +311,13 @@ def _require_raceable(stack: Stack) -> None:
             in_order,
         ),
         (
-            stack.queue is None,
+            not places,
             f"{requests} the TPU through queued resources, and tpu.queue is not set",
             f"Add to {stack.path}:\n    tpu: {{queue: true}}",
         ),
         (
-            len(zones) == 1,
-            f"--race needs several zones; the stack has only {stack.zone}",
+            len(places) == 1,
+            f"--race needs several zones; the stack has only {', '.join(map(str, places))}",
             "Add zones to tpu.zones. To list those that offer the type:\n"
             f"    tpuctl zones {tpu.type}",
         ),

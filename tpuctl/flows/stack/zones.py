@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuctl.catalog import Api, region_of
@@ -70,6 +70,20 @@ def _place(tpu: InventoryItem, stack: Stack) -> Candidate:
     assert api is not None, "every kind of TPU is sold by an API"
     nodes = stack.names.nodes(tpu.count) if tpu.kind == "queued" else (tpu.name,)
     return stack.place_of(tpu.zone, api, tpu.detail, tpu.capacity, nodes)
+
+
+def raced(stack: Stack, items: Iterable[InventoryItem] = ()) -> tuple[Candidate, ...]:
+    """Where a race may request the TPU: in each zone the first alternative that has a queue, or
+    that of the request which is there already."""
+    queued = [
+        place
+        for place in stack.candidates
+        if place.api == "tpu" and stack.at(place).queue is not None
+    ]
+    requests = {_place(item, stack) for item in items if item.kind == "queued"}
+    by_zone = {place.zone: place for place in reversed(queued)}
+    by_zone |= {place.zone: place for place in queued if place in requests}
+    return tuple(place for place in queued if by_zone[place.zone] == place)
 
 
 def refuse_other_slices(

@@ -31,6 +31,7 @@ from tpuctl.errors import (
     Usage,
 )
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import seconds_of
@@ -498,12 +499,16 @@ class QueuedNodes(StackResource):
 
 
 class Race:
-    """Which zone has won. Shared by the requests of one race."""
+    """Which zone has won. Shared by the requests of one race, at most one in each zone."""
 
-    def __init__(self, zones: tuple[str, ...]) -> None:
-        self.zones = zones
+    def __init__(self, places: tuple[Candidate, ...]) -> None:
+        self.places = places
         self.winner = ""
         self._decided = asyncio.Event()
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        return tuple(place.zone for place in self.places)
 
     def decide(self, zone: str) -> None:
         """Let a zone win, unless another has won."""

@@ -81,8 +81,9 @@ class Quota(Response):
 
 
 class Race(Response):
-    """`cost_per_hour` is that of the TPUs of all zones together, `extra_cost` what it costs if all
-    zones grant one at the same time, until those in excess are deleted, in `seconds`."""
+    """`zones` are named as in `fallback_costs`. `cost_per_hour` is that of the TPUs of all zones
+    together, `extra_cost` what it costs if all zones grant one at the same time, until those in
+    excess are deleted, in `seconds`."""
 
     zones: list[str]
     cost_per_hour: Dollars | None = source("per_hour")

@@ -88,10 +88,11 @@ def race_text(race: RaceCost, stack: Stack, *, is_free: bool) -> str:
     extra = f"about {dollars(race.extra)}" if race.extra is not None else "an unknown amount"
     rate = f"up to {dollars(race.per_hour)}/h" if race.per_hour is not None else "at their price"
     more = on_google("more", is_free=is_free)
+    where = f"{'as' if race.places[0].label else 'in'} {', '.join(map(str, race.places))}"
     limits = stack.file.limits
     limit = f", or until limits.idle ({limits.idle}) ends it" if limits.idle is not None else ""
     return (
-        f"Race: the TPU is requested in {', '.join(race.zones)} at once. The zone where it is "
+        f"Race: the TPU is requested {where} at once. The zone where it is "
         "ACTIVE first keeps it; the other requests are deleted at once. A TPU is charged from "
         "ACTIVE until it is deleted: if all zones grant it at the same time, the race costs "
         f"{extra} {more} ({format_duration(race.seconds)} each). If the race is interrupted, every "
