@@ -12,6 +12,7 @@ from tests.support.polling import async_until
 from tests.support.projects import provision, use_cloud
 from tests.support.recovery_jobs import inject_fault, log_of, script
 from tpuctl.api import Tpuctl
+from tpuctl.errors import NoCapacity
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
@@ -36,7 +37,7 @@ def make(
         path = tmp_path / "tpuctl.yaml"
         path.write_text(
             f"stack: {name}\nproject: local-project\nbucket: {{allow_egress: true}}\n{extra}"
-            f"tpu:\n  any_of:{alternatives}",
+            f"tpu:\n  any_of: {alternatives}",
             "utf-8",
         )
         return Tpuctl(path, cloud="local", emit=events.append)
@@ -111,6 +112,20 @@ async def test_race_keeps_the_alternative_that_is_granted_first(
     remote_control.remove_fault(cloud, sold_out["id"])
     assert not (await stack.down(delete_bucket=True)).leaks
     assert await tpus(stack) == set()
+
+
+async def test_nothing_is_requested_after_the_deadline(make: MakeStack) -> None:
+    """A TPU that is up is kept."""
+    stack = make("late", "[v5litepod-8, v6e-8]")
+    await provision(stack)
+    stack.stack_file.write_text(
+        stack.stack_file.read_text("utf-8") + "\n  deadline: 2026-01-01T00:00:00Z\n", "utf-8"
+    )
+    late = Tpuctl(stack.stack_file, cloud="local")
+    assert (await late.plan()).plan.is_empty
+    await late.down(delete_bucket=True)
+    with pytest.raises(NoCapacity, match="2026-01-01 00:00 UTC"):
+        await late.plan()
 
 
 TYPED = """

@@ -13,7 +13,14 @@ from tpuctl.catalog import quota_limits
 from tpuctl.errors import Conflict, InvalidStack, NoCapacity, QuotaExceeded, Scope
 from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.stack.capacity_history import by_capacity
-from tpuctl.flows.stack.zones import Refusal, home, may_continue, next_candidate, raced
+from tpuctl.flows.stack.zones import (
+    Refusal,
+    home,
+    may_continue,
+    next_candidate,
+    no_zone_error,
+    raced,
+)
 from tpuctl.model.capacity.capacity_history import CapacityAttempt
 from tpuctl.model.capacity.quota import alternative_lines, blocking_lines
 from tpuctl.model.plan import Action, Change, Plan
@@ -21,6 +28,7 @@ from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack, load_stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.queued_resource_spec import queueing_policy
 from tpuctl.resources.tpu.tpu_instance import TpuInstance
 from tpuctl.resources.tpu.tpu_node import TpuNode
 
@@ -255,6 +263,39 @@ def test_one_queued_alternative_of_each_zone_takes_part_in_a_race(tmp_path: Path
 
     assert entrants() == [(WEST, 0), ("us-west4-b", 0)]
     assert entrants(request(WEST, "v5litepod-4")) == [("us-west4-b", 0), (WEST, 1)]
+
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+IN_AN_HOUR = {"valid_until_time": NOW + timedelta(hours=1)}
+TWENTY_MINUTES = {"valid_until_duration": timedelta(minutes=20)}
+
+
+@pytest.mark.parametrize(
+    ("queue", "deadline", "expected"),
+    [
+        ("true", "1h", IN_AN_HOUR),
+        ("{valid_until: 6h}", "1h", IN_AN_HOUR),
+        ("{valid_until: 6h}", "2026-07-01T03:00:00+02:00", IN_AN_HOUR),
+        ("{valid_until: 20m}", "1h", TWENTY_MINUTES),
+        ("true", "2026-06-30T12:00:00Z", {}),  # nothing is requested
+    ],
+)
+def test_requests_are_valid_until_the_deadline_of_the_search(
+    tmp_path: Path, queue: str, deadline: str, expected: dict[str, object]
+) -> None:
+    tpu = f"queue: {queue}, deadline: '{deadline}', any_of: [v5e-8, v6e-8]"
+    stack = bert_stack(tmp_path, f"{HEAD}tpu: {{{tpu}}}").bounded(NOW)
+    assert stack.deadline is not None
+    assert [queueing_policy(each) for each in stack.by_alternative] == [expected] * 2
+    later = stack.bounded(NOW + timedelta(minutes=30))
+    assert later.deadline == stack.deadline, "it does not move"
+
+
+def test_error_tells_what_the_deadline_left_untried(stack: Stack) -> None:
+    error = NoCapacity("No capacity", "sold out")
+    refusals = [Refusal(stack.candidates[0], error)]
+    text = str(no_zone_error(refusals, stack, stack.candidates, is_over=True))
+    assert text.count("not tried, because tpu.deadline has passed") == 3
 
 
 def test_quota_of_another_alternative_may_have_room(stack: Stack) -> None:

@@ -407,11 +407,15 @@ def submission_of(context: Context, record: JobRecord) -> Submission:
 async def restore_stack(context: Context, record: JobRecord) -> None:
     """Get the stack's machines ready for jobs, recreating those that are gone.
 
-    Without capacity the request is retried for CAPACITY_SECONDS. Raises RecoveryAborted if the
-    job is stopped or the stack taken down.
+    Without capacity the request is retried for CAPACITY_SECONDS, or until the stack's deadline.
+    Raises RecoveryAborted if the job is stopped or the stack taken down.
     """
-    clock = context.clock
-    deadline = clock.now() + CAPACITY_SECONDS
+    clock, now = context.clock, context.cloud.server_clock.now()
+    context = replace(context, stack=context.stack.bounded(now))
+    seconds, until = CAPACITY_SECONDS, context.stack.deadline
+    if until is not None:
+        seconds = min(seconds, max(0.0, (until - now).total_seconds()))
+    deadline = clock.now() + seconds
     delays = CAPACITY_BACKOFF.delays()
     is_reported = False
     conflicts = 0
@@ -432,7 +436,7 @@ async def restore_stack(context: Context, record: JobRecord) -> None:
                 raise NoCapacity(
                     "No capacity",
                     f"job {record.id} is waiting for a node: no capacity for "
-                    f"{CAPACITY_SECONDS / 3600:g} hours. {error.diagnostics[0].detail}",
+                    f"{seconds / 3600:.3g} hours. {error.diagnostics[0].detail}",
                     hint=f"Try again later:\n    tpuctl wait {record.id}",
                 ) from error
             delay = min(next(delays), left)

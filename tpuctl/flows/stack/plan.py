@@ -5,19 +5,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 
 from tpuctl.catalog import runtime, runtimes
 from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, TpuctlError, Usage
+from tpuctl.errors import (
+    ApiDisabled,
+    Conflict,
+    Denied,
+    Diagnostic,
+    NoCapacity,
+    TpuctlError,
+    Usage,
+)
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller_recovery import recovery_plan
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.permissions import require_permissions
-from tpuctl.flows.stack.quota import read_limits, read_region, report_of
+from tpuctl.flows.stack.quota import count_new_nodes, read_limits, read_region, report_of
 from tpuctl.flows.stack.zones import has_active, home, raced, refuse_other_slices
 from tpuctl.model.capacity.quota import QuotaReport
 from tpuctl.model.cost.cost import Cost
@@ -96,7 +105,7 @@ async def plan(
     the TPU, since the controller may do nothing else.
     """
     cloud, keys = context.cloud, context.keys
-    stack = in_preferred_order(context.stack, cloud)
+    stack = in_preferred_order(context.stack, cloud).bounded(cloud.server_clock.now())
     stack.require_valid()
     if race:
         _require_raceable(stack)
@@ -110,6 +119,8 @@ async def plan(
     prepared = await require_permissions(stack, cloud, preparing)
     if candidate is None:
         await require_account(stack, cloud)
+    if count_new_nodes(prepared.stack, prepared.plan):
+        _require_time(prepared.stack, cloud)
     if candidate is None and _creates_machines(prepared.plan):
         await require_reservation(prepared.stack, cloud)
     warnings = [
@@ -125,6 +136,16 @@ async def plan(
     for warning in (*warnings, *shortfalls):
         context.emit(WarningIssued(warning))
     return prepared
+
+
+def _require_time(stack: Stack, cloud: Cloud) -> None:
+    """Raise NoCapacity if the stack's deadline has passed."""
+    if stack.deadline is not None and stack.deadline <= cloud.server_clock.now():
+        raise NoCapacity(
+            "Deadline has passed",
+            f"tpu.deadline is {stack.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+            hint="Set a later time, or a duration:\n    tpu: {deadline: 12h}",
+        )
 
 
 async def prepare_up(

@@ -149,6 +149,9 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
     A race is run first, whose winner is then the first zone to try. The next plan also deletes
     what was created before. Returns the plan that succeeded.
     """
+    clock = context.cloud.server_clock
+    context = replace(context, stack=context.stack.bounded(clock.now()))
+    deadline = context.stack.deadline
     if prepared.unread:
         prepared = await _enable_apis(context, prepared)
     raced = prepared
@@ -178,10 +181,11 @@ async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared
             if not may_continue(error, candidates):
                 raise
             refusals.append(Refusal(candidate, error))
-            following = next_candidate(candidates, refusals)
+            is_over = deadline is not None and deadline <= clock.now()
+            following = None if is_over else next_candidate(candidates, refusals)
             if following is None:
                 await _delete_created(prepared, context.emit)
-                last = no_zone_error(refusals, prepared.stack, candidates)
+                last = no_zone_error(refusals, prepared.stack, candidates, is_over=is_over)
                 if last is error:  # keeps its own cause
                     raise
                 raise last from error

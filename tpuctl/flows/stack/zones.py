@@ -225,12 +225,17 @@ def widest_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
 
 
 def no_zone_error(
-    refusals: Sequence[Refusal], stack: Stack, tried: Sequence[Candidate]
+    refusals: Sequence[Refusal],
+    stack: Stack,
+    tried: Sequence[Candidate],
+    *,
+    is_over: bool = False,
 ) -> TpuctlError:
     """The error to raise when no candidate is left: lists all failures; the exit code is that of
     the one most likely to pass, such as missing capacity.
 
-    `tried` are the candidates of the stack file that could be tried.
+    `tried` are the candidates of the stack file that could be tried; the others were not if
+    `tpu.deadline` `is_over`.
     """
     candidates = stack.candidates
     if len(candidates) == 1:
@@ -254,7 +259,12 @@ def no_zone_error(
     failed = {refusal.candidate: refusal.error for refusal in refusals}
     lines = [f"{refusal}: {_message(refusal.error)}" for refusal in refusals]
     lines += [
-        f"{candidate}: not tried, because its {_closed_noun(candidate, failed)} failed"
+        f"{candidate}: not tried, because "
+        + (
+            "tpu.deadline has passed"
+            if is_over
+            else f"its {_closed_noun(candidate, failed)} failed"
+        )
         for candidate in candidates
         if candidate not in failed
     ]

@@ -335,6 +335,11 @@ class TpuSection(Section):
         "cheapest TPU. capacity: where your last request was granted this week, then where none "
         "was refused.",
     )
+    deadline: Deadline | None = Field(
+        None,
+        description="When to stop looking for a TPU, through all alternatives and zones: a "
+        "duration (12h) from the start of `up` or of a job's restart, or a time.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -8,6 +8,7 @@ import re
 import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import get_args
 
@@ -50,6 +51,7 @@ from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.stack.secret_sources import Source, source_of
 from tpuctl.model.stack.stack_rules import find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
+from tpuctl.model.text.duration import moment_of
 from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
@@ -289,6 +291,23 @@ class Stack:
         first = {place.alternative: place for place in reversed(self.candidates)}
         return (self.at(first[index]) for index in sorted(first))
 
+    def bounded(self, now: datetime) -> Stack:
+        """The same stack, whose `tpu.deadline` is a time, and whose requests are valid no longer.
+
+        A deadline that has passed bounds no request: nothing may be requested any more.
+        """
+        if self.file.tpu.deadline is None:
+            return self
+        alternatives = tuple(_bounded(tpu, now) for tpu in self.alternatives)
+        file = with_tpu(self.file, alternatives[self.candidate.alternative])
+        return replace(self, file=file, alternatives=alternatives)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When to stop looking for a TPU, of a stack that is bounded."""
+        text = self.file.tpu.deadline
+        return None if text is None else datetime.fromisoformat(text)
+
     @property
     def resuming(self) -> Stack:
         """The stack with the candidates on which a job of this alternative may be restarted."""
@@ -520,6 +539,18 @@ def _runtime(
     if version is None:
         return None
     return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any", None)
+
+
+def _bounded(tpu: TpuSection, now: datetime) -> TpuSection:
+    assert tpu.deadline is not None, "the same in all alternatives"
+    until = moment_of(tpu.deadline, now)
+    changes: dict[str, object] = {"deadline": until.isoformat()}
+    queue = tpu.queue or (QueueSection() if tpu.slices > 1 else None)
+    if queue is not None and now < until:
+        valid_until = queue.valid_until
+        if valid_until is None or until < moment_of(valid_until, now):
+            changes["queue"] = queue.model_copy(update={"valid_until": until.isoformat()})
+    return tpu.model_copy(update=changes)
 
 
 def _node_runtime(
