@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.job_records import job_record
 from tests.support.stacks import bert_stack, stack_from
 from tpuctl.catalog import quota_limits
 from tpuctl.errors import Conflict, InvalidStack, NoCapacity, QuotaExceeded, Scope
+from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.stack.capacity_history import by_capacity
 from tpuctl.flows.stack.zones import (
@@ -23,6 +25,8 @@ from tpuctl.flows.stack.zones import (
 )
 from tpuctl.model.capacity.capacity_history import CapacityAttempt
 from tpuctl.model.capacity.quota import alternative_lines, blocking_lines
+from tpuctl.model.jobs.attempt import Attempt, Placement, Verdict
+from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack, load_stack
@@ -33,6 +37,7 @@ from tpuctl.resources.tpu.tpu_instance import TpuInstance
 from tpuctl.resources.tpu.tpu_node import TpuNode
 
 WEST, EAST = "us-west4-a", "us-east5-b"
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
 HEAD = "bucket: {allow_egress: true}\n"
 ALTERNATIVES = f"""{HEAD}
 tpu:
@@ -212,6 +217,20 @@ def test_tpu_of_no_alternative_is_not_changed(stack: Stack) -> None:
         home(stack, [node(EAST, "v6e-8")])  # one instead of two slices
 
 
+def test_job_knows_the_alternative_of_each_attempt(stack: Stack) -> None:
+    record = job_record(zone=WEST, accelerator="v5litepod-8", runtime="v2-alpha-tpuv5-lite")
+    assert stack_of(record, stack).candidate.alternative == 0
+
+    def again(capacity: str, **more: str) -> JobRecord:
+        placement = Placement(node="bert-tpu", capacity=capacity, **{"zone": WEST} | more)
+        verdict = Verdict(kind="preemption", name="preempted", cause="", at=NOW)
+        return record.of(Attempt(number=2, placement=placement, verdict=verdict, started=NOW))
+
+    assert stack_of(again("on-demand"), stack).candidate.alternative == 3
+    on_compute = again("spot", zone=EAST, accelerator="v6e-8", runtime="project/image")
+    assert stack_of(on_compute, stack).candidate == Candidate(EAST, "compute", 2)
+
+
 def resumable(folder: Path, resume: str) -> Stack:
     tpu = f"zones: [{WEST}], any_of: [{{type: v5e-8, spot: true}}, v5e-4, v5e-8]"
     return bert_stack(folder, f"tpu: {{{tpu}}}\njob: {{resume: {resume}}}\ncontroller: {{}}")
@@ -265,7 +284,6 @@ def test_one_queued_alternative_of_each_zone_takes_part_in_a_race(tmp_path: Path
     assert entrants(request(WEST, "v5litepod-4")) == [("us-west4-b", 0), (WEST, 1)]
 
 
-NOW = datetime(2026, 7, 1, tzinfo=UTC)
 IN_AN_HOUR = {"valid_until_time": NOW + timedelta(hours=1)}
 TWENTY_MINUTES = {"valid_until_duration": timedelta(minutes=20)}
 

@@ -266,7 +266,8 @@ def stack_of(record: JobRecord, stack: Stack) -> Stack:
     """The stack with the framework and the runtime that a job was submitted with, in its place,
     and with the candidates where it may be restarted."""
     api: Api = "compute" if "/" in record.runtime else "tpu"
-    stack = stack.at(stack.place_of(record.zone, api, record.accelerator))
+    capacity = record.placement.capacity if record.placement is not None else ""
+    stack = stack.at(stack.place_of(record.zone, api, record.accelerator, capacity))
     if record.framework is not None:
         stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
     return stack.on_runtime(record.runtime).resuming
@@ -298,6 +299,7 @@ async def bind_to_nodes(
             down_count=contents.down_count if contents is not None else 0,
             accelerator=first.accelerator_type,
             runtime=first.runtime,
+            capacity=first.capacity or "",
         ),
         addresses=tuple(address for node in nodes for address in node.inner_addresses),
         endpoints=first.endpoints,

@@ -111,7 +111,8 @@ async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
 
     Of several alternatives, with the requests for them, which tell the capacity.
     """
-    kinds = (NodeLifecycle, QueuedNodes) if len(stack.alternatives) > 1 else (NodeLifecycle,)
+    has_alternatives = len(stack.alternatives) > 1
+    kinds = (NodeLifecycle, QueuedNodes) if has_alternatives else (NodeLifecycle,)
     resources = await list_resources(
         cloud,
         stack.project,
@@ -120,7 +121,7 @@ async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
         zones=stack.zones,
     )
     return [
-        replace(resource.node, capacity=resource.capacity)
+        replace(resource.node, capacity=resource.capacity if has_alternatives else None)
         for resource in with_requests(resources)
         if resource.node is not None
     ]

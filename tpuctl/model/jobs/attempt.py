@@ -59,6 +59,7 @@ class Placement(BaseModel):
     down_count: Count = Field(0, description="Number of times `down` had run on the stack by then.")
     accelerator: Name = Field("", description="TPU type of the nodes; empty if unknown.")
     runtime: Name = Field("", description="Software version of the nodes; empty if unknown.")
+    capacity: Name = Field("", description="Their capacity, if the stack has alternatives.")
 
 
 class Verdict(BaseModel):

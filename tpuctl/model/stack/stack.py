@@ -18,7 +18,6 @@ from tpuctl.catalog import (
     APIS,
     AcceleratorType,
     Api,
-    Capacity,
     NodeVersion,
     Price,
     Runtime,
@@ -325,7 +324,7 @@ class Stack:
         zone: str,
         api: Api,
         type_name: str,
-        capacity: Capacity | None = None,
+        capacity: str | None = None,
         nodes: Collection[str] = (),
     ) -> Candidate:
         """The place of a TPU that exists, of the alternative that it fits best.
