@@ -128,6 +128,26 @@ async def test_nothing_is_requested_after_the_deadline(make: MakeStack) -> None:
         await late.plan()
 
 
+async def test_request_of_another_alternative_is_deleted_first(
+    make: MakeStack, cloud: LocalCloud
+) -> None:
+    """A failed request is still there, whose nodes have the names of the next alternative's."""
+    stack = make(
+        "left",
+        f"""
+    - {{type: v5litepod-8, zones: [{WEST}], queue: true, spot: true}}
+    - {{type: v5litepod-8, zones: [{WEST}]}}
+""",
+    )
+    text = "no more capacity"
+    remote_control.add_fault(cloud, "queue-failure", code="RESOURCE_EXHAUSTED", text=text)
+    denied = remote_control.add_fault(cloud, "deny", method="DeleteQueuedResource")
+    await provision(stack)
+    assert remote_control.fault(cloud, denied["id"])["applied"] == 1
+    assert await tpus(stack) == {("node", WEST, "v5litepod-8", "on-demand")}
+    assert not (await stack.down(delete_bucket=True)).leaks
+
+
 TYPED = """
 import os, time
 print(os.environ["TPUCTL_TYPE"], os.environ["TPUCTL_CHIPS"], flush=True)

@@ -105,13 +105,14 @@ async def plan(
     the TPU, since the controller may do nothing else.
     """
     cloud, keys = context.cloud, context.keys
-    stack = in_preferred_order(context.stack, cloud).bounded(cloud.server_clock.now())
+    stack = context.stack.bounded(cloud.server_clock.now())
     stack.require_valid()
     if race:
         _require_raceable(stack)
     if context.controller is not None:
         there = stack if candidate is None else stack.at(candidate)
         return Prepared(there, *await recovery_plan(there, cloud, keys.public_lines))
+    stack = in_preferred_order(stack, cloud)
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(
         stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race

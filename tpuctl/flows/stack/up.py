@@ -111,7 +111,7 @@ async def up(
     emit(_planned_preparation(prepared))
     if not prepared.plan.is_empty:
         _ = context.keys.pair  # fails before anything is created
-        await context.prepare_image(stack.runtime, emit)
+        await context.prepare_image(prepared.stack.runtime, emit)
         # What connects to machines takes 0.2 s to import: done while the cloud creates them.
         importing = asyncio.ensure_future(
             in_thread(import_module, "tpuctl.flows.machines.handover")
