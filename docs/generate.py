@@ -106,7 +106,11 @@ def _keys(
 ) -> Iterator[str]:
     """The row of a key and of all keys within it: in a section, or in each part of a list."""
     parts = [field, *field.get("anyOf", [])]
-    inside = {"": parts, "[]": [part["items"] for part in parts if "items" in part]}
+    items = [part["items"] for part in parts if "items" in part]
+    inside = {
+        "": parts,
+        "[]": [*items, *(each for item in items for each in item.get("anyOf", ()))],
+    }
     sections = [
         (name + suffix, schema["$defs"][each["$ref"].rsplit("/", 1)[1]])
         for suffix, places in inside.items()

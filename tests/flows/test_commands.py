@@ -122,6 +122,8 @@ def test_job_environment_variables(shell: Shell) -> None:
         "TPUCTL_ATTEMPT": "1",
         "TPUCTL_WORKER": "0",
         "TPUCTL_WORKERS": "1",
+        "TPUCTL_TYPE": "v2-8",
+        "TPUCTL_CHIPS": "4",
         "TPUCTL_BUCKET": bucket,
         "TPUCTL_CLOUD": "local",
         "TPU_NAME": "local",

@@ -35,6 +35,8 @@ raise SystemExit(3)
 
 EXPECTED = {
     "TPUCTL_WORKER": "0",
+    "TPUCTL_TYPE": "v6e-4",
+    "TPUCTL_CHIPS": "4",
     "TPU_WORKER_ID": "0",
     "TPU_WORKER_HOSTNAMES": "",
     "TPU_ACCELERATOR_TYPE": "v6e-4",

@@ -85,7 +85,7 @@ def resources_of(
     race: Race | None = None,
     controller_zone: str = "",
 ) -> list[Resource]:
-    """All resources of a stack, with its TPU in the zone in use, or requested in all of a race;
+    """All resources of a stack, with its TPU in the place in use, or requested in all of a race;
     its controller may be in another zone.
 
     `sources` are the allowed address ranges, `public_key` returns the machines' SSH key; only `up`
@@ -94,7 +94,7 @@ def resources_of(
     network = Network(stack, cloud)
     requests = [QueuedNodes(network, public_key)]
     if race is not None:
-        networks = (Network(stack.in_zone(zone), cloud) for zone in race.zones)
+        networks = (Network(stack.at(place), cloud) for place in race.places)
         requests = [RacedRequest(network, public_key, race) for network in networks]
     resources: list[StackResource] = [
         Project(stack, cloud),
@@ -133,11 +133,6 @@ def resources_of(
         ),
     ]
     return [resource for resource in resources if resource.applies(stack)]
-
-
-def race_of(stack: Stack) -> Race:
-    """A race between all zones of the stack in which the Cloud TPU API sells its TPU."""
-    return Race(tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu"))
 
 
 def tpu_kind(stack: Stack) -> type[CloudKind]:

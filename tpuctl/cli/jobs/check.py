@@ -131,7 +131,9 @@ def _check_stack(state: State) -> None:
     def show() -> None:
         from tpuctl.view.terminal.tables import print_facts
 
-        print_facts({**facts, "type": stack.counted_type}.items())
+        first, *others = stack.candidates
+        alternatives = {"or": ", ".join(map(str, others))} if first.label and others else {}
+        print_facts({**facts, "type": stack.counted_type, **alternatives}.items())
 
     state.answer(lambda: responses.checks.CheckedStack(**facts), show)
 

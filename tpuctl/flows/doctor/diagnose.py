@@ -90,6 +90,9 @@ def _stack_file(opened: OpenStack) -> tuple[Stack | None, Finding]:
         finding = failed(FILE, error)
         hint = f"{finding.hint}\nSee all problems:\n    tpuctl check".strip()
         return None, Finding(FILE, CheckState.PROBLEM, finding.message, hint, error.exit_code)
+    if len(stack.alternatives) > 1:
+        detail = f"{stack.name}: {', '.join(map(str, stack.candidates))}"
+        return stack, Finding(FILE, CheckState.OK, detail)
     tpu = stack.file.tpu
     nodes = f"{len(stack.nodes)} x " if len(stack.nodes) > 1 else ""
     where = f"{', '.join(stack.zones)}, {tpu.capacity}"

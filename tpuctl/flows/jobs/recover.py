@@ -32,6 +32,7 @@ from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
 from tpuctl.flows.jobs.jobs import mark_stopped, read_status
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
+from tpuctl.flows.machines.inventory import stack_on
 from tpuctl.flows.machines.local_liveness import run_while_alive
 from tpuctl.flows.machines.notify import ring_end, send_unsent
 from tpuctl.flows.machines.workers import connections, ordered_nodes
@@ -92,7 +93,6 @@ async def follow_to_end(
         if ended is not None:
             return report_result(AttemptResult(record, ended, {}, {}), context.emit)
     workers = record.workers if all_workers else record.workers[:1]
-    context = replace(context, stack=stack_of(record, context.stack))
     recovery = _Recovery(context, workers, show, part).run(record)
     return await run_while_alive(recovery, context.cloud.endpoint, f"tpuctl wait {record.id}")
 
@@ -134,7 +134,9 @@ class _Recovery:
 
     async def run(self, record: JobRecord) -> int:
         offsets: Mapping[int, int] | None = None  # None: where `part` starts
+        stack = self.context.stack
         while True:
+            self.context = replace(self.context, stack=stack_of(record, stack))
             result = await self._follow(record, offsets)
             if result.status.state == "succeeded":
                 await send_unsent(self.context)
@@ -443,10 +445,13 @@ async def restore_stack(
 ) -> None:
     """Get the stack's machines ready for jobs, recreating those that are gone.
 
-    Without capacity the request is retried for `seconds`. Raises RecoveryAborted if the job is
-    stopped or the stack taken down.
+    Without capacity the request is retried for `seconds`, or until the stack's deadline. Raises
+    RecoveryAborted if the job is stopped or the stack taken down.
     """
-    clock = context.clock
+    clock, now = context.clock, context.cloud.server_clock.now()
+    context = replace(context, stack=context.stack.bounded(now))
+    if (until := context.stack.deadline) is not None:
+        seconds = min(seconds, max(0.0, (until - now).total_seconds()))
     deadline = clock.now() + seconds
     delays = CAPACITY_BACKOFF.delays()
     is_reported = False
@@ -468,18 +473,18 @@ async def restore_stack(
                 raise NoCapacity(
                     "No capacity",
                     f"job {record.id} is waiting for a node: no capacity for "
-                    f"{seconds / 3600:g} hours. {error.diagnostics[0].detail}",
+                    f"{seconds / 3600:.3g} hours. {error.diagnostics[0].detail}",
                     hint=f"Try again later:\n    tpuctl wait {record.id}",
                 ) from error
             delay = min(next(delays), left)
             if not is_reported:
                 is_reported = True
-                until = ""
+                limit = ""
                 if left != math.inf:
                     end = datetime.now(UTC) + timedelta(seconds=left)
-                    until = f" until {end:%Y-%m-%d %H:%M} UTC"
+                    limit = f" until {end:%Y-%m-%d %H:%M} UTC"
                 summary = error.diagnostics[0].summary
-                context.emit(Note(f"{summary}: retrying{until}, next in {delay:.0f} s"))
+                context.emit(Note(f"{summary}: retrying{limit}, next in {delay:.0f} s"))
             await clock.sleep(delay)
 
 
@@ -574,7 +579,8 @@ async def start_next_attempt(
     """
     async with connections(context, required=True) as transports:
         nodes = await ordered_nodes(context)
-        submission = await bind_to_nodes(submission, context.stack, context.cloud, nodes)
+        stack = stack_on(nodes[0], context.stack)
+        submission = await bind_to_nodes(submission, stack, context.cloud, nodes)
         placement = submission.machines.placement
         assert placement is not None
         job_transports = {worker: transports[worker] for worker in record.workers}

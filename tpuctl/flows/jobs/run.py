@@ -38,6 +38,7 @@ from tpuctl.flows.jobs.submission import (
 )
 from tpuctl.flows.local_cloud import machine_python
 from tpuctl.flows.machines.handover import hand_over
+from tpuctl.flows.machines.inventory import stack_on
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.packages.image_packages import require_installable_on_image
 from tpuctl.flows.packages.tools import ensure_tools, require_available
@@ -62,7 +63,6 @@ from tpuctl.model.events import (
 from tpuctl.model.jobs.job import JobKind, JobRecord, as_argument
 from tpuctl.model.jobs.sweep import SweepValues, describe_values
 from tpuctl.model.scripts.framework import FrameworkChoice, is_tensorflow
-from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import other_folder_note
 from tpuctl.model.status.status import NodeStatus
@@ -429,11 +429,12 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
     with step(emit, "job/stack", "find") as progress:
         check_setup(submission.installation, are_isolated=cloud.endpoint.runs_startup_scripts)
         nodes = await ordered_nodes(context)
+        stack = stack_on(nodes[0], stack)
         _require_type(stack, nodes[0])
         if is_first and (note := other_folder_note(stack, context.jobs_cloud)) is not None:
             emit(note)
-        stack = stack.at(Candidate(nodes[0].zone, nodes[0].api))
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
+        submission = submission.on(stack)
         if submission.kind != "notebook":
             submission = replace(submission, workers=stack.job_workers())
         if cloud.endpoint.is_local:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tpuctl.catalog import Api, accelerator_type
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.jobs.secret_versions import require_secrets
@@ -24,7 +25,6 @@ from tpuctl.model.jobs.installation import Installation
 from tpuctl.model.jobs.job import JobKind, JobRecord
 from tpuctl.model.jobs.sweep import SweepValues
 from tpuctl.model.scripts.framework import FrameworkChoice, is_tensorflow
-from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.notification_settings import notification_settings
 from tpuctl.model.stack.secret_sources import Secrets
 from tpuctl.model.stack.stack import Stack
@@ -153,6 +153,15 @@ class Submission:
             submitted_by=user_at_host(),
         )
 
+    def on(self, stack: Stack) -> Submission:
+        """The submission for the machines of one of the stack's alternatives."""
+        return replace(
+            self,
+            slices=stack.slices,
+            nodes=stack.nodes,
+            worker_count=stack.worker_count,
+        )
+
     def with_values(self, values: SweepValues) -> Submission:
         """The submission with these options appended to the script's arguments."""
         options = tuple(f"--{name}={value}" for name, value in values.items())
@@ -254,12 +263,16 @@ def _workers_text(numbering: WorkerNumbering) -> str:
 
 
 def stack_of(record: JobRecord, stack: Stack) -> Stack:
-    """The stack with the framework and the runtime that a job was submitted with, in its place."""
+    """The stack with the framework and the runtime that a job was submitted with, in its place,
+    and with the candidates where it may be restarted. For a job that waits in the queue, any."""
     if not record.is_waiting:
-        stack = stack.at(Candidate(record.zone, "compute" if "/" in record.runtime else "tpu"))
+        api: Api = "compute" if "/" in record.runtime else "tpu"
+        capacity = record.placement.capacity if record.placement is not None else ""
+        stack = stack.at(stack.place_of(record.zone, api, record.accelerator, capacity))
     if record.framework is not None:
         stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
-    return stack.on_runtime(record.runtime)
+    stack = stack.on_runtime(record.runtime)
+    return stack if record.is_waiting else stack.resuming
 
 
 def _compiled(stack: Stack, runtime: str) -> str | None:
@@ -286,6 +299,9 @@ async def bind_to_nodes(
             node_ids=tuple(node.id for node in nodes),
             created=first.created,
             down_count=contents.down_count if contents is not None else 0,
+            accelerator=first.accelerator_type,
+            runtime=first.runtime,
+            capacity=first.capacity or "",
         ),
         addresses=tuple(address for node in nodes for address in node.inner_addresses),
         endpoints=first.endpoints,
@@ -314,6 +330,7 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
         "TPU_NAME": "local" if is_local else nodes[worker // workers_per_node],
         "TPU_ZONE": record.zone,
         "TPU_PROJECT": record.project,
+        **_type_variables(submission.machines.accelerator, len(nodes)),
         **_slice_variables(submission, worker),
         **node_variables(submission.machines.runtime, submission.machines.endpoints),
     }
@@ -322,6 +339,14 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
     if "-pod" in submission.machines.runtime and is_tensorflow(submission.framework):
         variables["TPU_LOAD_LIBRARY"] = "0"
     return variables
+
+
+def _type_variables(name: str, nodes: int) -> dict[str, str]:
+    """What the job got: its TPU type, and the number of chips on all nodes."""
+    accelerator = accelerator_type(name)
+    if accelerator is None:
+        return {}
+    return {"TPUCTL_TYPE": name, "TPUCTL_CHIPS": str(accelerator.chips * nodes)}
 
 
 def _slice_variables(submission: Submission, worker: int) -> dict[str, str]:

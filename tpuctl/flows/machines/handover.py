@@ -27,13 +27,14 @@ from tpuctl.jobs.launch import build_archive
 from tpuctl.jobs.wheel import controller_wheel
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.jobs.job import JobRecord
+from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.secret_sources import source_of
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.ssh_key_lines import public_key_line, ssh_keys_with
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
-from tpuctl.resources.composition import kind_of, resources_of
+from tpuctl.resources.composition import kind_of, resources_of, tpu_kind
 from tpuctl.resources.machines.boot_image import DEFAULT_IMAGE
 from tpuctl.resources.network.network import Network
 
@@ -192,11 +193,14 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
         content.setdefault(section, {})
     content["stack"] = stack.name
     content["project"] = {"id": stack.project}
-    content["tpu"]["zones"] = _zones(stack)
+    places = _places(stack)
+    content["tpu"]["zones"] = [*dict.fromkeys(place.zone for place in places)]
     if stack.file.tpu.api is not None:
         content["tpu"]["api"] = stack.api
     if not stack.is_compute:  # otherwise its machines have the only image that there is
         content["tpu"]["runtime"] = stack.runtime.version
+    if alternatives := _alternatives(stack, places):
+        content["tpu"] |= {"any_of": alternatives, "api": stack.api}
     content["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
     if stack.file.tpu.startup_script is not None:
         content["tpu"]["startup_script"] = STARTUP
@@ -211,15 +215,40 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
     return content
 
 
-def _zones(stack: Stack) -> list[str]:
-    """Where the controller may create the TPU: in the zone in use, then the others, as far as it
-    needs nothing there that it may not create."""
-    if stack.is_node or stack.file.tpu.data_disks:
-        return [stack.zone]
-    others = [zone for zone in stack.zones if zone != stack.zone]
-    if stack.file.network.ssh != "external":  # subnets have access to Google by region
-        others = [zone for zone in others if region_of(zone) == stack.region]
-    return [stack.zone, *others]
+def _places(stack: Stack) -> list[Candidate]:
+    """Where the controller may create the TPU, the place in use first: where that needs nothing
+    that it may not create. Its role is for one API, and for one kind of TPU of Compute Engine."""
+    is_pinned = stack.is_node or bool(stack.file.tpu.data_disks)
+    in_region = stack.file.network.ssh != "external"  # subnets have access to Google by region
+
+    def is_possible(place: Candidate) -> bool:
+        return (
+            place.api == stack.api
+            and (place.zone == stack.zone or not is_pinned)
+            and (region_of(place.zone) == stack.region or not in_region)
+            and (not stack.is_compute or tpu_kind(stack.at(place)) is tpu_kind(stack))
+        )
+
+    return [stack.candidate, *(place for place in stack.candidates if is_possible(place))]
+
+
+def _alternatives(stack: Stack, places: Sequence[Candidate]) -> list[dict[str, Any]]:
+    """What the controller may create in these places; nothing if it is one TPU."""
+    zones: dict[int, dict[str, None]] = {}
+    for place in places:
+        zones.setdefault(place.alternative, {})[place.zone] = None
+    if len(zones) == 1:
+        return []
+    first = {place.alternative: place for place in reversed(places)}
+    return [
+        _alternative(stack.at(first[index])) | {"zones": [*names]} for index, names in zones.items()
+    ]
+
+
+def _alternative(stack: Stack) -> dict[str, Any]:
+    fields = {"type", "topology", "capacity", "reservation", "queue", "slices"}
+    runtime = {} if stack.is_compute else {"runtime": stack.runtime.version}
+    return stack.file.tpu.model_dump(mode="json", include=fields) | runtime
 
 
 def _secret_variables(record: JobRecord) -> dict[str, str]:

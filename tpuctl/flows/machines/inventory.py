@@ -11,7 +11,7 @@ from tpuctl.catalog import Api, region_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Denied, NotFound, TpuctlError, Transient, Usage
 from tpuctl.model.stack.stack import Stack
-from tpuctl.model.status.inventory import InventoryItem, ResourceKind
+from tpuctl.model.status.inventory import InventoryItem, ResourceKind, with_requests
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.resources.base import CloudKind, Query, SharedLists
 from tpuctl.resources.composition import KINDS
@@ -19,6 +19,7 @@ from tpuctl.resources.project.bucket import Bucket
 from tpuctl.resources.project.project import is_active
 from tpuctl.resources.project.stack_record import Record
 from tpuctl.resources.tpu.node_lifecycle import NodeLifecycle
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
 
 
 async def list_resources(
@@ -106,15 +107,30 @@ def is_tpu_of(kind: type[ResourceKind], stack: Stack) -> bool:
 
 
 async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
-    """The stack's nodes in every zone, by label."""
+    """The stack's nodes in every zone, by label.
+
+    Of several alternatives, with the requests for them, which tell the capacity.
+    """
+    has_alternatives = len(stack.alternatives) > 1
+    kinds = (NodeLifecycle, QueuedNodes) if has_alternatives else (NodeLifecycle,)
     resources = await list_resources(
         cloud,
         stack.project,
         stack=stack.name,
-        include=lambda kind: issubclass(kind, NodeLifecycle) and is_tpu_of(kind, stack),
+        include=lambda kind: issubclass(kind, kinds) and is_tpu_of(kind, stack),
         zones=stack.zones,
     )
-    return [resource.node for resource in resources if resource.node is not None]
+    return [
+        replace(resource.node, capacity=resource.capacity if has_alternatives else None)
+        for resource in with_requests(resources)
+        if resource.node is not None
+    ]
+
+
+def stack_on(node: NodeStatus, stack: Stack) -> Stack:
+    """The stack with the alternative, and in the place, of a node that exists."""
+    place = stack.place_of(node.zone, node.api, node.accelerator_type, node.capacity, (node.name,))
+    return stack.at(place)
 
 
 async def was_brought_up(stack: Stack, cloud: Cloud, items: Iterable[InventoryItem]) -> bool:

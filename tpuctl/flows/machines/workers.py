@@ -17,7 +17,7 @@ from tpuctl.errors import Diagnostic, NotFound, TpuctlError, Unreachable, Usage
 from tpuctl.files import private_folder
 from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.machines.controller import find_controller
-from tpuctl.flows.machines.inventory import list_nodes
+from tpuctl.flows.machines.inventory import list_nodes, stack_on
 from tpuctl.jobs.job_shell import in_job_environment
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.stack.stack import Stack
@@ -63,6 +63,7 @@ async def transports(context: Context) -> dict[int, SshTransport]:
     first connection is stored and required from then on.
     """
     nodes = await ordered_nodes(context)
+    context = replace(context, stack=stack_on(nodes[0], context.stack))
     per_node = await gather_all(
         _transports_of_node(context, node, number) for number, node in enumerate(nodes)
     )
@@ -459,6 +460,7 @@ async def nodes_of(stack: Stack, cloud: Cloud) -> list[NodeStatus]:
             hint="Bring the stack up:\n    tpuctl up",
         )
     first = min(nodes, key=lambda node: (node.zone != stack.zone, node.state != "READY"))
+    stack = stack_on(first, stack)
     if len(stack.nodes) == 1:
         return [first]
     by_name = {node.name: node for node in nodes if node.zone == first.zone}

@@ -28,6 +28,7 @@ from tpuctl.flows.jobs.recover import (
     start_claimed,
 )
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
+from tpuctl.flows.machines.inventory import stack_on
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.stack.activity import reported
 from tpuctl.flows.stack.controller_down import down_from_controller
@@ -35,7 +36,6 @@ from tpuctl.flows.stack.down import down
 from tpuctl.model.events import Note, WarningIssued, ignore
 from tpuctl.model.jobs.job import EXIT_LOST, EXIT_STOPPED, JobRecord
 from tpuctl.model.jobs.queue import JobEnd, JobStart, QueuePlace, in_order, open_jobs
-from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack, stack_of_text
 from tpuctl.model.stack.stack_text import parse_stack_text
 from tpuctl.model.text.names import JOBS, turn_name
@@ -236,9 +236,8 @@ async def _start(context: Context, record: JobRecord) -> JobRecord:
     await restore_stack(context, record, math.inf)
     async with connections(context) as transports:
         nodes = await ordered_nodes(context)
-        stack = stack_of(record, context.stack).at(Candidate(nodes[0].zone, nodes[0].api))
-        stack = stack.on_runtime(nodes[0].runtime)
-        submission = replace(submission, workers=stack.job_workers())
+        stack = stack_on(nodes[0], stack_of(record, context.stack)).on_runtime(nodes[0].runtime)
+        submission = replace(submission.on(stack), workers=stack.job_workers())
         submission = await bind_to_nodes(submission, stack, context.cloud, nodes)
         machines = submission.machines
         assert machines.placement is not None

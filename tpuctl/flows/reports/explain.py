@@ -12,6 +12,7 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.attempt_outcome import inspect_machines, read_log_tails
 from tpuctl.flows.jobs.attempts import read_attempts
 from tpuctl.flows.jobs.jobs import read_status as status_of
+from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.jobs.logs import worker_records
 from tpuctl.jobs.upload_rules import find_left_out
 from tpuctl.model.jobs.explanation import Explanation, relevant_lines
@@ -103,7 +104,7 @@ def _folders(record: JobRecord, *around: Path) -> Iterator[Path]:
 async def _machines(context: Context, record: JobRecord) -> Machines | None:
     """None if the cloud cannot be read; the log is explained anyway."""
     try:
-        return await inspect_machines(context.stack, context.cloud, record)
+        return await inspect_machines(stack_of(record, context.stack), context.cloud, record)
     except TpuctlError:
         return None
 

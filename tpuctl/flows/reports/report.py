@@ -9,6 +9,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import load_job
+from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.flows.reports.explain import explain
 from tpuctl.jobs.logs import WorkerLog, worker_records
 from tpuctl.model.cost.stack_cost import cost_of
@@ -92,6 +93,6 @@ async def _attempt(
         attempt,
         min((worker.started for worker in job_workers), default=record.submitted),
         ended,
-        cost_of(stack.in_zone(record.zone)).per_hour,
+        cost_of(stack_of(record, stack)).per_hour,
         None if log is None else log.updated,
     )

@@ -9,12 +9,12 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
-from tpuctl.flows.stack.zones import has_active, home, is_left_over
+from tpuctl.flows.stack.zones import home, is_left_over, race_between, with_other_tpus_first
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
-from tpuctl.resources.composition import in_other_zones, kind_of, race_of, resources_of
+from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.tpu.queued_resource import Race
 
 WAITING = ("readiness",)  # fields of an update that only continues to wait for an existing request
@@ -44,14 +44,19 @@ async def recovery_plan(
     left with other candidates are deleted.
     """
     items = await list_tpus(stack, cloud) if len(stack.candidates) > 1 else []
-    stack = stack.at(candidate or home(stack, items))
-    entered = race_of(stack) if race and not has_active(items) else None
+    place = candidate or home(stack, items)
+    entered = race_between(stack, items) if race else None
+    if entered is not None and place not in entered.places:
+        place = entered.places[0]
+    stack = stack.at(place)
     resources = tpu_resources(stack, cloud, public_keys, entered)
     zones = {stack.zone} if entered is None else entered.zones
     addresses = {resource.address for resource in resources}
     left = [item for item in items if is_left_over(item, stack, zones, addresses)]
     resources += in_other_zones(left, stack, cloud, resources, beside_creation=True)
     whole = plan_up(resources, await observe(resources))
+    if len(stack.alternatives) > 1:
+        whole = with_other_tpus_first(whole, addresses, stack.zone)
     plan = Plan(tuple(_creation_only(change) for change in whole), whole.after)
     return RecoveryPlan(stack, plan, resources, entered)
 

@@ -123,14 +123,19 @@ def _is_needed(permission: Permission, plan: Plan) -> bool:
 
 
 def kinds_of(stack: Stack) -> set[type[CloudKind]]:
-    """The kinds that a stack needs permissions for, for each API that may sell its TPU."""
-    sellers = apis_of(stack.accelerator)  # without a stack file, of a placeholder
-    by_api = {
-        candidate.api: stack.at(candidate)
+    """The kinds that a stack needs permissions for, for each alternative and each API that may sell
+    it."""
+    stacks = {
+        (candidate.alternative, candidate.api): stack.at(candidate)
         for candidate in stack.candidates
-        if candidate.api in sellers
     }
-    return {kind for stack_at in by_api.values() for kind in KINDS if kind.applies(stack_at)}
+    return {
+        kind
+        for stack_at in stacks.values()
+        if stack_at.api in apis_of(stack_at.accelerator)  # not if it is a placeholder
+        for kind in KINDS
+        if kind.applies(stack_at)
+    }
 
 
 async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:

@@ -5,24 +5,36 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC
 
 from tpuctl.catalog import runtime, runtimes
 from tpuctl.cloud.address import caller_address_range
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
-from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, TpuctlError, Usage
+from tpuctl.errors import (
+    ApiDisabled,
+    Conflict,
+    Denied,
+    Diagnostic,
+    NoCapacity,
+    TpuctlError,
+    Usage,
+)
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
+from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.controller_recovery import recovery_plan
 from tpuctl.flows.stack.permissions import require_permissions
-from tpuctl.flows.stack.quota import read_limits, read_region, report_of
+from tpuctl.flows.stack.quota import count_new_nodes, read_limits, read_region, report_of
 from tpuctl.flows.stack.zones import (
     controller_zone,
-    has_active,
     home,
     is_left_over,
+    race_between,
+    raced,
     refuse_other_slices,
+    with_other_tpus_first,
 )
 from tpuctl.model.capacity.quota import QuotaReport
 from tpuctl.model.cost.cost import Cost
@@ -40,7 +52,6 @@ from tpuctl.resources.composition import (
     beside_tpu,
     in_other_zones,
     kind_of,
-    race_of,
     resources_of,
 )
 from tpuctl.resources.machines.controller import Controller
@@ -80,7 +91,7 @@ class Prepared:
     @property
     def race_cost(self) -> RaceCost | None:
         """What the race may cost in addition."""
-        return None if self.race is None else race_cost(self.stack, self.race.zones)
+        return None if self.race is None else race_cost(self.stack, self.race.places)
 
     @property
     def enables_apis(self) -> bool:
@@ -107,7 +118,8 @@ async def plan(
     once, unless it has a TPU in one of them. On the stack's controller the plan only creates
     the TPU, and deletes what failed tries left, since the controller may do nothing else.
     """
-    stack, cloud, keys = context.stack, context.cloud, context.keys
+    cloud, keys = context.cloud, context.keys
+    stack = in_preferred_order(context.stack.bounded(cloud.server_clock.now()), cloud)
     stack.require_valid()
     if race:
         _require_raceable(stack)
@@ -121,6 +133,8 @@ async def plan(
     prepared = await require_permissions(stack, cloud, preparing)
     if candidate is None:
         await require_account(stack, cloud)
+    if count_new_nodes(prepared.stack, prepared.plan):
+        _require_time(prepared.stack, cloud)
     if candidate is None and _creates_machines(prepared.plan):
         await require_reservation(prepared.stack, cloud)
     warnings = [
@@ -136,6 +150,16 @@ async def plan(
     for warning in (*warnings, *shortfalls):
         context.emit(WarningIssued(warning))
     return prepared
+
+
+def _require_time(stack: Stack, cloud: Cloud) -> None:
+    """Raise NoCapacity if the stack's deadline has passed."""
+    if stack.deadline is not None and stack.deadline <= cloud.server_clock.now():
+        raise NoCapacity(
+            "Deadline has passed",
+            f"tpu.deadline is {stack.deadline.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+            hint="Set a later time, or a duration:\n    tpu: {deadline: 12h}",
+        )
 
 
 async def prepare_up(
@@ -174,8 +198,11 @@ async def prepare_up(
             on_error=note_disabled,
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
-        stack_in_use = stack.at(candidate or home(stack, of_stack))
-        entered = race_of(stack) if race and not has_active(of_stack) else None
+        place = candidate or home(stack, of_stack)
+        entered = race_between(stack, of_stack) if race else None
+        if entered is not None and place not in entered.places:
+            place = entered.places[0]
+        stack_in_use = stack.at(place)
         region = (
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
         )
@@ -205,6 +232,8 @@ async def prepare_up(
         )
         resources += await removed_secret_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources, enables_apis=True))
+        if len(stack.alternatives) > 1:
+            plan = with_other_tpus_first(plan, addresses, stack_in_use.zone)
         await _refuse_lost_account(stack_in_use, plan, resources)
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
@@ -277,10 +306,10 @@ def _require_raceable(stack: Stack) -> None:
     """Raise Usage if the stack cannot be requested in several zones at once."""
     tpu, requests = stack.file.tpu, "--race requests"
     in_order = "Without --race, its zones are tried in order:\n    tpuctl up"
-    zones = {candidate.zone for candidate in stack.candidates if candidate.api == "tpu"}
+    places = raced(stack)
     for is_problem, detail, hint in (
         (
-            stack.is_compute,
+            "tpu" not in stack.apis,
             f"{requests} the TPU through queued resources, which Compute Engine does not have",
             in_order,
         ),
@@ -291,13 +320,13 @@ def _require_raceable(stack: Stack) -> None:
             in_order,
         ),
         (
-            stack.queue is None,
+            not places,
             f"{requests} the TPU through queued resources, and tpu.queue is not set",
             f"Add to {stack.path}:\n    tpu: {{queue: true}}",
         ),
         (
-            len(zones) == 1,
-            f"--race needs several zones; the stack has only {stack.zone}",
+            len(places) == 1,
+            f"--race needs several zones; the stack has only {', '.join(map(str, places))}",
             "Add zones to tpu.zones. To list those that offer the type:\n"
             f"    tpuctl zones {tpu.type}",
         ),

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -36,6 +37,7 @@ from tpuctl.flows.stack.zones import candidates_to_try
 from tpuctl.model.capacity.quota import (
     QuotaReport,
     Region,
+    alternative_lines,
     blocking_lines,
     compute_lines,
     other_pool,
@@ -47,6 +49,7 @@ from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, ResourceKind, with_requests
 from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.polling import gather_all
 from tpuctl.resources.composition import kind_of
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
 from tpuctl.resources.tpu.tpu_instance import TpuInstance
@@ -80,22 +83,24 @@ class Limits:
 async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
     """The limits that apply to the stack's nodes in each of its zones, at every API that sells
     them. Never raises."""
-    is_floating = stack.file.tpu.capacity in PREEMPTIBLE_CAPACITY
-    apis = apis_of(stack.accelerator)
+    stacks = list(stack.by_alternative)
+    apis = dict.fromkeys(api for each in stacks for api in apis_of(each.accelerator))
 
     def limits_of(api: Api) -> tuple[QuotaLimit, ...]:
-        has_fallback = api == "compute" and stack.file.tpu.capacity == "flex-start"
-        return tuple(
-            limit
-            for spot in ((True, False) if has_fallback else (is_floating,))
-            for limit in quota_limits(stack.accelerator, spot, api)
-        )
+        limits = dict.fromkeys(limit for each in stacks for limit in _limits_of(each, api))
+        families = Counter(limit.id for limit in limits)  # what was read does not tell them apart
+        return tuple(limit for limit in limits if families[limit.id] == 1)
 
     async def read_others() -> Sequence[InventoryItem]:
+        generations = {each.accelerator.generation: each.accelerator for each in stacks}
         try:
-            return await _other_instances(cloud, stack.accelerator, stack.name)
+            others = await gather_all(
+                _other_instances(cloud, accelerator, stack.name)
+                for accelerator in generations.values()
+            )
         except TpuctlError:
             return ()
+        return [*chain.from_iterable(others)]
 
     answers, others = await asyncio.gather(
         asyncio.gather(
@@ -115,6 +120,13 @@ async def read_limits(stack: Stack, cloud: Cloud) -> Limits:
         else:
             allowed |= answer
     return Limits(allowed, problem, others)
+
+
+def _limits_of(stack: Stack, api: Api) -> Iterator[QuotaLimit]:
+    capacity = stack.file.tpu.capacity
+    has_fallback = api == "compute" and capacity == "flex-start"
+    for spot in (True, False) if has_fallback else (capacity in PREEMPTIBLE_CAPACITY,):
+        yield from quota_limits(stack.accelerator, spot, api)
 
 
 async def _other_instances(
@@ -294,6 +306,7 @@ def report_of(
     """The quota that the plan uses. `resources` has every node and request of the project."""
     unread = [limits.problem] if limits.problem else []
     new_nodes, items = count_new_nodes(stack, plan), [*resources, *limits.other_nodes]
+    candidates = candidates_to_try(stack, plan)
     lines = list(tpu_lines(stack, plan, items, limits.allowed, new_nodes=new_nodes))
     known_region = None
     if isinstance(region, str):
@@ -311,9 +324,10 @@ def report_of(
             items,
             limits.allowed,
             known_region,
-            candidates_to_try(stack, plan),
+            candidates,
             new_nodes=new_nodes,
         ),
+        alternative_lines(stack, plan, items, limits.allowed, candidates) if new_nodes else (),
     )
 
 

@@ -42,18 +42,18 @@ async def run_race(
     await record_attempts(stack, context.cloud, raced, now, results)
 
     requests = [request for request in now if isinstance(request, RacedRequest)]
-    zones = {request.address: request.stack.zone for request in requests}
+    places = {request.address: request.stack.candidate for request in requests}
     errors = errors_of(results)
     refusals = [
-        Refusal(Candidate(zone), errors[address])
-        for address, zone in zones.items()
-        if address in errors and zone != race.winner
+        Refusal(place, errors[address])
+        for address, place in places.items()
+        if address in errors and place.zone != race.winner
     ]
     if race.winner:
         won = next(request for request in requests if request.stack.zone == race.winner)
-        context.emit(Note(_outcome_text(won, zones.values(), refusals)))
-        return Candidate(race.winner), plan.with_results(results)
-    others = {address: error for address, error in errors.items() if address not in zones}
+        context.emit(Note(_outcome_text(won, places.values(), refusals)))
+        return won.stack.candidate, plan.with_results(results)
+    others = {address: error for address, error in errors.items() if address not in places}
     wide = {
         address: error
         for address, error in errors.items()
@@ -61,16 +61,20 @@ async def run_race(
     }
     if others or wide:
         raise widest_error(others or wide)
-    raise no_zone_error(refusals, stack, [Candidate(zone) for zone in race.zones])
+    raise no_zone_error(refusals, stack, race.places)
 
 
-def _outcome_text(won: RacedRequest, zones: Iterable[str], refusals: Iterable[Refusal]) -> str:
-    winner, waited = won.stack.zone, format_duration(won.waited_seconds or 0.0)
-    refused = {refusal.candidate.zone: str(refusal) for refusal in refusals}
-    withdrawn = [zone for zone in zones if zone != winner and zone not in refused]
-    parts = [f"{winner} granted the TPU first, after {waited}."]
+def _outcome_text(
+    won: RacedRequest, places: Iterable[Candidate], refusals: Iterable[Refusal]
+) -> str:
+    winner, waited = won.stack.candidate, format_duration(won.waited_seconds or 0.0)
+    refused = {refusal.candidate: str(refusal) for refusal in refusals}
+    withdrawn = [str(place) for place in places if place != winner and place not in refused]
+    granted = "was granted" if winner.label else "granted the TPU"
+    parts = [f"{winner} {granted} first, after {waited}."]
     if withdrawn:
-        parts.append(f"Requests deleted in {', '.join(withdrawn)}.")
+        deleted = "Requests deleted:" if winner.label else "Requests deleted in"
+        parts.append(f"{deleted} {', '.join(withdrawn)}.")
     if refused:
         parts.append(f"Refused: {'; '.join(refused.values())}.")
     return " ".join(parts)

@@ -111,7 +111,7 @@ async def up(
     emit(_planned_preparation(prepared))
     if not prepared.plan.is_empty:
         _ = context.keys.pair  # fails before anything is created
-        await context.prepare_image(stack.runtime, emit)
+        await context.prepare_image(prepared.stack.runtime, emit)
         # What connects to machines takes 0.2 s to import: done while the cloud creates them.
         importing = asyncio.ensure_future(
             in_thread(import_module, "tpuctl.flows.machines.handover")
@@ -121,7 +121,7 @@ async def up(
     from tpuctl.flows.machines.handover import prepare_controller
     from tpuctl.flows.machines.workers import connections, nodes_of
 
-    async with connections(context) as transports:
+    async with connections(replace(context, stack=prepared.stack)) as transports:
         node = (await nodes_of(stack, cloud))[0] if stack.is_node else None
         await prepare_workers(prepared.stack, cloud, node, transports, emit)
     if context.controller is None:
@@ -186,6 +186,9 @@ async def _apply_to_candidates(
     A race is run first, whose winner is then the first zone to try. The next plan also deletes
     what was created before. Returns the plan that succeeded.
     """
+    clock = context.cloud.server_clock
+    context = replace(context, stack=context.stack.bounded(clock.now()))
+    deadline = context.stack.deadline
     if prepared.unread:
         prepared = await _enable_apis(context, prepared)
     prepared = raced = part(prepared)
@@ -215,10 +218,11 @@ async def _apply_to_candidates(
             if not may_continue(error, candidates):
                 raise
             refusals.append(Refusal(candidate, error))
-            following = next_candidate(candidates, refusals)
+            is_over = deadline is not None and deadline <= clock.now()
+            following = None if is_over else next_candidate(candidates, refusals)
             if following is None:
                 await _delete_created(prepared, context.emit)
-                last = no_zone_error(refusals, prepared.stack, candidates)
+                last = no_zone_error(refusals, prepared.stack, candidates, is_over=is_over)
                 if last is error:  # keeps its own cause
                     raise
                 raise last from error
@@ -228,7 +232,7 @@ async def _apply_to_candidates(
         if refusals:
             context.emit(
                 Note(
-                    f"Created in {candidate}, "
+                    f"Created {candidate.phrase}, "
                     f"because {'; '.join(str(refusal) for refusal in refusals)}."
                 )
             )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from tpuctl.catalog import region_of
+from tpuctl.catalog import Api, region_of
 from tpuctl.errors import Conflict, NoCapacity, QuotaExceeded, Scope, TpuctlError
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
-from tpuctl.model.status.inventory import DEAD_STATES, InventoryItem
+from tpuctl.model.status.inventory import DEAD_STATES, InventoryItem, with_requests
 from tpuctl.model.troubleshooting.known_errors import table
+from tpuctl.resources.composition import kind_of
+from tpuctl.resources.tpu.queued_resource import Race
 
 ACTIVE_STATES = ("READY", "ACTIVE")
 
@@ -33,12 +35,16 @@ def home(stack: Stack, resources: Sequence[InventoryItem]) -> Candidate:
     Raises Conflict if it has a TPU or data disk where the stack file lists no candidate: those are
     charged, and must not be deleted without a request.
     """
-    tpus = [resource for resource in resources if resource.kind_class.is_tpu]
+    tpus = [
+        resource
+        for resource in with_requests(resources, stack.file.tpu.capacity)
+        if resource.kind_class.is_tpu
+    ]
     disks = [resource for resource in resources if _holds_data(resource, stack)]
     for tpu in tpus:
-        if _is_in_use(tpu) and _place(tpu) not in stack.candidates:
+        if _is_in_use(tpu) and _place(tpu, stack) not in stack.candidates:
             raise _outside_error(tpu, "Node", stack)
-    working = [place for place in stack.candidates if _is_active(place, tpus)]
+    working = [place for place in stack.candidates if _is_active(place, tpus, stack)]
     if working:
         return working[0]
     for disk in disks:
@@ -49,7 +55,7 @@ def home(stack: Stack, resources: Sequence[InventoryItem]) -> Candidate:
     ]
 
     def rank(candidate: Candidate) -> tuple[bool, bool, bool]:
-        resources = [resource for resource in tpus if _place(resource) == candidate]
+        resources = [resource for resource in tpus if _place(resource, stack) == candidate]
         return (
             not any(_is_in_use(resource) for resource in resources),
             all(resource.state in DEAD_STATES for resource in resources),
@@ -61,10 +67,25 @@ def home(stack: Stack, resources: Sequence[InventoryItem]) -> Candidate:
     return min(stack.candidates, key=rank)  # the first in order among equals
 
 
-def _place(tpu: InventoryItem) -> Candidate:
+def _place(tpu: InventoryItem, stack: Stack) -> Candidate:
     api = tpu.kind_class.api
     assert api is not None, "every kind of TPU is sold by an API"
-    return Candidate(tpu.zone, api)
+    nodes = stack.names.nodes(tpu.count) if tpu.kind == "queued" else (tpu.name,)
+    return stack.place_of(tpu.zone, api, tpu.detail, tpu.capacity, nodes)
+
+
+def raced(stack: Stack, items: Iterable[InventoryItem] = ()) -> tuple[Candidate, ...]:
+    """Where a race may request the TPU: in each zone the first alternative that has a queue, or
+    that of the request which is there already."""
+    queued = [
+        place
+        for place in stack.candidates
+        if place.api == "tpu" and stack.at(place).queue is not None
+    ]
+    requests = {_place(item, stack) for item in items if item.kind == "queued"}
+    by_zone = {place.zone: place for place in reversed(queued)}
+    by_zone |= {place.zone: place for place in queued if place in requests}
+    return tuple(place for place in queued if by_zone[place.zone] == place)
 
 
 def refuse_other_slices(
@@ -73,7 +94,7 @@ def refuse_other_slices(
     """Raise Conflict if slices are in use that the stack no longer has, such as one of several
     hosts before its type was changed: those are charged. `addresses` are the stack's resources."""
     for item in items:
-        is_there = item.kind_class.is_tpu and _place(item) == stack.candidate
+        is_there = item.kind_class.is_tpu and _place(item, stack) == stack.candidate
         is_machine = item.kind_class.api == "compute"
         if is_there and is_machine and _is_in_use(item) and item.local_address not in addresses:
             raise Conflict(
@@ -97,16 +118,65 @@ def controller_zone(stack: Stack, items: Collection[InventoryItem]) -> str:
 def is_left_over(
     item: InventoryItem, stack: Stack, used_zones: Collection[str], addresses: Collection[str]
 ) -> bool:
-    """Whether it is in a zone that is not used, of the other API, or of slices that the stack no
-    longer has. `addresses` are those of the stack's resources."""
+    """Whether it is in a zone that is not used, of the other API, of slices that the stack no
+    longer has, or of another alternative, which is created otherwise. `addresses` are those of the
+    stack's resources."""
     api = item.kind_class.api
     is_of_other_api = api not in (None, stack.api)
     is_of_other_slice = api == "compute" and item.local_address not in addresses
-    return is_of_other_api or is_of_other_slice or not any(map(item.serves, used_zones))
+    requests = (f"queued/{item.request}", f"queued/{item.zone}/{item.request}")
+    tpu = {item.local_address, item.address, *requests}
+    is_of_alternative = len(stack.alternatives) > 1 and item.kind_class.is_tpu
+    return (
+        is_of_other_api
+        or is_of_other_slice
+        or (is_of_alternative and tpu.isdisjoint(addresses))
+        or not any(map(item.serves, used_zones))
+    )
+
+
+def with_other_tpus_first(plan: Plan, addresses: Collection[str], zone: str) -> Plan:
+    """The plan, which creates the TPU after those of other alternatives are deleted from the zone:
+    they may have its name. `addresses` are all but those that are left over."""
+    others = {
+        change.address
+        for change in plan
+        if change.address not in addresses
+        and kind_of(change.address).is_tpu
+        and f"/{zone}/" in change.address
+    }
+    after = {
+        address: needed | others if address in addresses and kind_of(address).is_tpu else needed
+        for address, needed in plan.after.items()
+    }
+    return replace(plan, after=after)
+
+
+def race_between(stack: Stack, items: Sequence[InventoryItem]) -> Race | None:
+    """A race between the places of `raced`; None if the stack has a TPU that is ready."""
+    return None if has_active(items) else Race(raced(stack, items))
 
 
 def _outside_error(resource: InventoryItem, noun: str, stack: Stack) -> Conflict:
-    if resource.zone in stack.zones:  # from the other API
+    if noun == "Node" and _place(resource, stack).alternative not in {
+        place.alternative for place in stack.candidates
+    }:
+        return Conflict(
+            "Node of another alternative",
+            f"stack {stack.name} has {resource.address} ({resource.detail}), and the job may be "
+            f"restarted only on {stack.counted_type}",
+            hint="If its checkpoints fit, set\n    job: {resume: any}\n"
+            "Or take the stack down first:\n    tpuctl down",
+        )
+    apis = {place.api for place in stack.candidates if place.zone == resource.zone}
+    if resource.kind_class.api in apis:
+        return Conflict(
+            f"{noun} of no alternative",
+            f"stack {stack.name} has {resource.address} ({resource.detail}), but the stack file "
+            f"lists only {_listed(stack.candidates)}",
+            hint="Add it to tpu.any_of, or take the stack down first:\n    tpuctl down",
+        )
+    if apis:
         return Conflict(
             f"{noun} from another API",
             f"stack {stack.name} has {resource.address}, but the stack file lists only "
@@ -132,8 +202,8 @@ def has_active(resources: Sequence[InventoryItem]) -> bool:
     )
 
 
-def _is_active(candidate: Candidate, tpus: Sequence[InventoryItem]) -> bool:
-    return any(_place(tpu) == candidate and tpu.state in ACTIVE_STATES for tpu in tpus)
+def _is_active(candidate: Candidate, tpus: Sequence[InventoryItem], stack: Stack) -> bool:
+    return any(_place(tpu, stack) == candidate and tpu.state in ACTIVE_STATES for tpu in tpus)
 
 
 def _is_in_use(resource: InventoryItem) -> bool:
@@ -161,40 +231,44 @@ def candidates_to_try(stack: Stack, plan: Plan) -> tuple[Candidate, ...]:
         for change in plan
         if change.address in {f"disk/{name}" for name in names} and change.action is Action.NOTHING
     ]
-    return (stack.candidate,) if existing_disks else stack.candidates
+    if not existing_disks:
+        return stack.candidates
+    return tuple(place for place in stack.candidates if place.zone == stack.zone)
 
 
 def next_candidate(
     candidates: Sequence[Candidate], refusals: Sequence[Refusal]
 ) -> Candidate | None:
-    """The first one not tried yet whose region, or API, has not failed as a whole.
-
-    The APIs have quotas of their own: what a region or a project refuses at one, it may grant at
-    the other.
-    """
+    """The first one not tried yet whose region, or API, has not failed as a whole."""
     tried = {refusal.candidate for refusal in refusals}
     closed = {
-        (refusal.candidate.api, region_of(refusal.candidate.zone))
+        (_pool(refusal.candidate), region_of(refusal.candidate.zone))
         for refusal in refusals
         if refusal.error.scope is Scope.REGION
     }
-    closed_apis = {
-        refusal.candidate.api for refusal in refusals if refusal.error.scope is Scope.PROJECT
+    closed_pools = {
+        _pool(refusal.candidate) for refusal in refusals if refusal.error.scope is Scope.PROJECT
     }
     left = (
         candidate
         for candidate in candidates
         if candidate not in tried
-        and candidate.api not in closed_apis
-        and (candidate.api, region_of(candidate.zone)) not in closed
+        and _pool(candidate) not in closed_pools
+        and (_pool(candidate), region_of(candidate.zone)) not in closed
     )
     return next(left, None)
+
+
+def _pool(candidate: Candidate) -> tuple[Api, int]:
+    """What has quotas of its own: what a region or a project refuses an alternative at one API, it
+    may grant at the other, or to another alternative."""
+    return candidate.api, candidate.alternative
 
 
 def may_continue(error: TpuctlError, candidates: Sequence[Candidate]) -> bool:
     """Whether another candidate may succeed after this error."""
     if isinstance(error, QuotaExceeded) and error.scope is Scope.PROJECT:
-        return len({candidate.api for candidate in candidates}) > 1
+        return len({*map(_pool, candidates)}) > 1
     return error.scope in (Scope.ZONE, Scope.REGION)
 
 
@@ -205,12 +279,17 @@ def widest_error(errors: Mapping[str, TpuctlError]) -> TpuctlError:
 
 
 def no_zone_error(
-    refusals: Sequence[Refusal], stack: Stack, tried: Sequence[Candidate]
+    refusals: Sequence[Refusal],
+    stack: Stack,
+    tried: Sequence[Candidate],
+    *,
+    is_over: bool = False,
 ) -> TpuctlError:
     """The error to raise when no candidate is left: lists all failures; the exit code is that of
     the one most likely to pass, such as missing capacity.
 
-    `tried` are the candidates of the stack file that could be tried.
+    `tried` are the candidates of the stack file that could be tried; the others were not if
+    `tpu.deadline` `is_over`.
     """
     candidates = stack.candidates
     if len(candidates) == 1:
@@ -234,7 +313,12 @@ def no_zone_error(
     failed = {refusal.candidate: refusal.error for refusal in refusals}
     lines = [f"{refusal}: {_message(refusal.error)}" for refusal in refusals]
     lines += [
-        f"{candidate}: not tried, because its {_closed_noun(candidate, failed)} failed"
+        f"{candidate}: not tried, because "
+        + (
+            "tpu.deadline has passed"
+            if is_over
+            else f"its {_closed_noun(candidate, failed)} failed"
+        )
         for candidate in candidates
         if candidate not in failed
     ]
@@ -288,7 +372,7 @@ def _general_advice(stack: Stack) -> str:
 def _closed_noun(candidate: Candidate, failed: Mapping[Candidate, TpuctlError]) -> str:
     """What failed as a whole: the API in the project, or the region."""
     is_api = any(
-        other.api == candidate.api and error.scope is Scope.PROJECT
+        _pool(other) == _pool(candidate) and error.scope is Scope.PROJECT
         for other, error in failed.items()
     )
     return "API" if is_api else "region"

@@ -74,6 +74,7 @@ class QuotaReport:
     unread: tuple[str, ...] = ()
     other_pool: OtherPool | None = None
     blocking: tuple[QuotaLine, ...] = ()  # why no zone can fit, one limit each; else empty
+    of_alternatives: tuple[QuotaLine, ...] = ()  # the limits of those that `up` tries later
 
     @property
     def shortfalls(self) -> tuple[Diagnostic, ...]:
@@ -201,18 +202,20 @@ def blocking_lines(
     them is not known.
     """
     all_items = list(items)
-    if stack.file.tpu.capacity == "reserved":
-        return ()
     others = [item for item in all_items if item.stack != stack.name and item.state != DELETING]
     recreates = any(_is_deleted(item, stack, plan) for item in all_items)
     blocking = []
     for candidate in candidates if new_nodes else (stack.candidate,):
         stack_in_zone = stack.at(candidate)
-        lines = list(tpu_lines(stack_in_zone, plan, others, limits, new_nodes=new_nodes))
+        if stack_in_zone.file.tpu.capacity == "reserved":
+            return ()
+        is_other = candidate.alternative != stack.candidate.alternative
+        count = len(stack_in_zone.nodes) if is_other else new_nodes
+        lines = list(tpu_lines(stack_in_zone, plan, others, limits, new_nodes=count))
         if region is not None and region.name == stack_in_zone.region and not recreates:
             lines += (
                 line
-                for line in compute_lines(stack_in_zone, plan, region, new_nodes=new_nodes)
+                for line in compute_lines(stack_in_zone, plan, region, new_nodes=count)
                 if stack_in_zone.is_compute or line.limit != ADDRESSES
             )
         short = [line for line in lines if line.is_short]
@@ -220,6 +223,29 @@ def blocking_lines(
             return ()
         blocking.append(short[0])
     return tuple(dict.fromkeys(blocking))
+
+
+def alternative_lines(
+    stack: Stack,
+    plan: Plan,
+    items: Iterable[InventoryItem],
+    limits: Mapping[tuple[str, str], float | None],
+    candidates: Iterable[Candidate],
+) -> tuple[QuotaLine, ...]:
+    """The TPU limits that the stack's other alternatives count against, in each of their zones."""
+    all_items = list(items)
+    others = (
+        stack.at(candidate)
+        for candidate in candidates
+        if candidate.alternative != stack.candidate.alternative
+    )
+    return tuple(
+        dict.fromkeys(
+            line
+            for other in others
+            for line in tpu_lines(other, plan, all_items, limits, new_nodes=len(other.nodes))
+        )
+    )
 
 
 def _compute_needs(stack: Stack, plan: Plan, new_nodes: int) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tpuctl.model.cost.cost import node_cost, with_addresses
+from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 
 WITHDRAWAL_SECONDS = 120.0  # polling, and a deletion; not measured
@@ -18,24 +19,29 @@ WITHDRAWAL_SECONDS = 120.0  # polling, and a deletion; not measured
 class RaceCost:
     """Amounts in US dollars, of TPUs with their addresses; None if a price is unknown."""
 
-    zones: tuple[str, ...]
+    places: tuple[Candidate, ...]
     per_hour: float | None  # of all zones together
     extra: float | None  # if all zones grant the TPU at the same time, and one is kept
     seconds: float = WITHDRAWAL_SECONDS  # until the others are deleted
 
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The keys of its places."""
+        return tuple(place.key for place in self.places)
 
-def race_cost(stack: Stack, zones: tuple[str, ...]) -> RaceCost:
+
+def race_cost(stack: Stack, places: tuple[Candidate, ...]) -> RaceCost:
     """The cost of a race of this stack's TPU."""
-    addresses = len(stack.nodes) * stack.accelerator.workers
     prices = []
-    for zone in zones:
-        line = node_cost(
-            stack.accelerator, zone, capacity=stack.file.tpu.capacity, nodes=len(stack.nodes)
-        )
+    for place in places:
+        there = stack.at(place)
+        nodes, capacity = len(there.nodes), there.file.tpu.capacity
+        line = node_cost(there.accelerator, there.zone, capacity=capacity, nodes=nodes)
         if stack.file.network.ssh == "external":
-            line = with_addresses(line, addresses, spot=stack.is_spot)
+            addresses = nodes * there.accelerator.workers
+            line = with_addresses(line, addresses, spot=there.is_spot)
         if line.per_hour is None:
-            return RaceCost(zones, None, None)
+            return RaceCost(places, None, None)
         prices.append(line.per_hour)
     total = sum(prices)
-    return RaceCost(zones, total, (total - min(prices)) * WITHDRAWAL_SECONDS / 3600)
+    return RaceCost(places, total, (total - min(prices)) * WITHDRAWAL_SECONDS / 3600)

@@ -57,6 +57,9 @@ class Placement(BaseModel):
     node_ids: tuple[Name, ...] = Field((), description="IDs of all nodes, which are never reused.")
     created: Moment | None = Field(None, description="Creation time of the first node.")
     down_count: Count = Field(0, description="Number of times `down` had run on the stack by then.")
+    accelerator: Name = Field("", description="TPU type of the nodes; empty if unknown.")
+    runtime: Name = Field("", description="Software version of the nodes; empty if unknown.")
+    capacity: Name = Field("", description="Their capacity, if the stack has alternatives.")
 
 
 class Verdict(BaseModel):

@@ -282,7 +282,13 @@ class JobRecord(BaseModel):
     def of(self, attempt: Attempt) -> JobRecord:
         """The record for this attempt, on its machines."""
         placement = attempt.placement
-        changes = {"zone": placement.zone, "node": placement.node, "placement": placement}
+        changes = {
+            "zone": placement.zone,
+            "node": placement.node,
+            "accelerator": placement.accelerator or self.accelerator,
+            "runtime": placement.runtime or self.runtime,
+            "placement": placement,
+        }
         return self.at(attempt.number).model_copy(update=changes)
 
     @property

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from tpuctl.catalog.prices import Capacity
 from tpuctl.catalog.type_names import type_named
 from tpuctl.model.jobs.attempt import Retries
 from tpuctl.model.jobs.hang import JobLimits
@@ -121,9 +122,27 @@ def _with_spot(value: Any, tpu: Any) -> Any:
     return {"capacity": "preemptible" if tpu.get("kind") == "node" else "spot", **tpu}
 
 
+def _with_first_type(tpu: Any) -> Any:
+    """A TPU's section with the type of its first alternative, unless it has one."""
+    if not isinstance(tpu, dict) or "type" in tpu or not isinstance(tpu.get("any_of"), list):
+        return tpu
+    alternatives = [_short_for("type")(value) for value in tpu["any_of"]]
+    types = (each["type"] for each in alternatives if isinstance(each, dict) and "type" in each)
+    name = next(types, None)
+    return tpu if name is None else {**tpu, "type": name}
+
+
+def _type_or_alternatives(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": ["any_of"]}]
+
+
 def _canonical_type(name: str) -> str:
     accelerator = type_named(name)
     return accelerator.name if accelerator is not None else name
+
+
+TypeName = Annotated[str, AfterValidator(_canonical_type)]
+Seller = Literal["auto", "tpu", "compute"]
 
 
 def _date_as_text(value: Any) -> Any:
@@ -175,6 +194,9 @@ def _queue(value: Any) -> Any:
     return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
 
+QueueOrBoolean = Annotated[QueueSection | None, BeforeValidator(_queue)]
+
+
 def _or_boolean(schema: dict[str, Any]) -> None:
     schema["anyOf"].append({"type": "boolean"})
 
@@ -200,13 +222,45 @@ class BootDiskSection(Section):
     )
 
 
+class Alternative(Section):
+    """What an alternative sets instead of `tpu`."""
+
+    type: TypeName | None = Field(None, description="Instead of `tpu.type`.")
+    topology: str | None = Field(None, description="Instead of `tpu.topology`.")
+    runtime: str | None = Field(None, description="Instead of `tpu.runtime`.")
+    zones: tuple[str, ...] | None = Field(None, description="Instead of `tpu.zones`.")
+    capacity: Capacity | None = Field(None, description="Instead of `tpu.capacity`.")
+    spot: bool = Field(
+        False,
+        exclude=True,
+        description="`true` is short for `capacity: spot`, `false` for `capacity: on-demand`.",
+    )
+    reservation: SharedReservation | None = Field(None, description="Instead of `tpu.reservation`.")
+    queue: QueueOrBoolean = Field(
+        None, description="Instead of `tpu.queue`.", json_schema_extra=_or_boolean
+    )
+    api: Seller | None = Field(None, description="Instead of `tpu.api`.")
+    slices: int | None = Field(None, ge=1, le=64, description="Instead of `tpu.slices`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spot_capacity(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("spot") not in (True, False):
+            return value
+        return {"capacity": "spot" if value["spot"] else "on-demand", **value}
+
+
 class TpuSection(Section):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", defer_build=True, json_schema_extra=_type_or_alternatives
+    )
+
     kind: Literal["vm", "node"] = Field(
         "vm",
         description="vm: TPU VM, workers with TPU chips. node: TPU node, a remote TPU with a "
         "controller.",
     )
-    api: Literal["auto", "tpu", "compute"] | None = Field(
+    api: Seller | None = Field(
         None,
         description="Who sells the TPU. tpu: the Cloud TPU API. compute: Compute Engine. auto: "
         "both, in the order that `tpuctl plan` shows. Empty: the Cloud TPU API, or Compute Engine "
@@ -215,9 +269,10 @@ class TpuSection(Section):
     slices: int = Field(
         1, ge=1, le=64, description="Number of slices that run each job together (multislice)."
     )
-    type: Annotated[str, AfterValidator(_canonical_type)] = Field(
+    type: TypeName = Field(
         description="Accelerator type, such as v5litepod-8 or v5e-8; list them with `tpuctl "
-        "types`. A generation, such as v6e, is its smallest type."
+        "types`. A generation, such as v6e, is its smallest type. Required, unless alternatives "
+        "have types: then the first."
     )
     topology: str | None = Field(
         None, description="Topology of the slice, such as 2x2x4; empty: the type's default."
@@ -231,7 +286,7 @@ class TpuSection(Section):
         (),
         description="Zones to try in order, until one has capacity. Empty: the cheapest zone.",
     )
-    capacity: Literal["on-demand", "spot", "preemptible", "reserved", "flex-start"] = Field(
+    capacity: Capacity = Field(
         "on-demand", description="Capacity type; spot is cheaper and may be preempted at any time."
     )
     spot: bool = Field(
@@ -244,7 +299,7 @@ class TpuSection(Section):
         description="Reservation to use, with capacity: reserved: its name, or "
         "projects/PROJECT/reservations/NAME if another project shares it.",
     )
-    queue: Annotated[QueueSection | None, BeforeValidator(_queue)] = Field(
+    queue: QueueOrBoolean = Field(
         None,
         description="Create nodes by a queued resource, which waits for capacity: true, or "
         "settings.",
@@ -263,11 +318,33 @@ class TpuSection(Section):
         BootDiskSection(), description="Boot disk of each worker on Compute Engine."
     )
     data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
+    any_of: tuple[
+        Annotated[
+            Alternative, BeforeValidator(_short_for("type")), Field(json_schema_extra=_or_text)
+        ],
+        ...,
+    ] = Field(
+        (),
+        max_length=16,
+        description="TPUs to try in order, until one has capacity: their types, or settings. What "
+        "an alternative leaves out is that of `tpu`.",
+    )
+    prefer: Literal["order", "price", "capacity"] = Field(
+        "order",
+        description="Which alternative and zone to try first. order: as listed. price: the "
+        "cheapest TPU. capacity: where your last request was granted this week, then where none "
+        "was refused.",
+    )
+    deadline: Deadline | None = Field(
+        None,
+        description="When to stop looking for a TPU, through all alternatives and zones: a "
+        "duration (12h) from the start of `up` or of a job's restart, or a time.",
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _spot_capacity(cls, value: Any) -> Any:
-        return _with_spot(value, value)
+    def _short_forms(cls, value: Any) -> Any:
+        return _with_first_type(_with_spot(value, value))
 
 
 class ControllerSection(Section):
@@ -423,6 +500,12 @@ class JobSection(Section):
         RetriesSection(),
         description="Maximum restarts by cause: preemption, infrastructure (a machine or service), "
         "failure (of the script), requested (by the script, with exit code 75).",
+    )
+    resume: Literal["same", "any"] = Field(
+        "same",
+        description="Where a restarted job may run, of `tpu.any_of`. same: on alternatives of the "
+        "same type and number of slices. any: on all, which must have equally many workers; its "
+        "checkpoints must fit each.",
     )
     limits: JobLimitsSection = JobLimitsSection()
 

@@ -6,7 +6,9 @@ import getpass
 import hashlib
 import re
 import unicodedata
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import get_args
 
@@ -20,7 +22,6 @@ from tpuctl.catalog import (
     Price,
     Runtime,
     TpuMachine,
-    accelerator_type,
     base_runtime,
     node_price,
     node_version,
@@ -34,16 +35,26 @@ from tpuctl.catalog import (
 from tpuctl.errors import Diagnostic, InvalidStack, Usage
 from tpuctl.model.jobs.attempt import Retry
 from tpuctl.model.scripts.framework import FrameworkChoice, framework_in, is_tensorflow
-from tpuctl.model.stack.candidates import Candidate, candidates_of
-from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile
+from tpuctl.model.stack.candidates import (
+    PLACEHOLDER_TYPE,
+    SPOT,
+    Candidate,
+    accelerator_of,
+    all_candidates,
+    alternatives_of,
+    by_price,
+    with_tpu,
+)
+from tpuctl.model.stack.machine_rules import default_machine_type
+from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile, TpuSection
 from tpuctl.model.stack.secret_sources import Source, source_of
-from tpuctl.model.stack.stack_rules import default_machine_type, find_problems
+from tpuctl.model.stack.stack_rules import find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
+from tpuctl.model.text.duration import moment_of
 from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 MAX_NAME_LENGTH, HASH_LENGTH = 26, 6
-PLACEHOLDER_TYPE = "v2-8"
 RUNTIME_PYTHON = "3.10"  # of the TPU API's software versions, which have Ubuntu 22.04
 
 
@@ -56,13 +67,14 @@ class Stack:
     """
 
     path: Path
-    file: StackFile
+    file: StackFile  # its `tpu` is the alternative in use
     names: Names
     accelerator: AcceleratorType
     node_runtime: Runtime  # of the TPU API; for a TPU node: its version, with its TensorFlow
     framework: FrameworkChoice | None  # of its jobs; None if nothing tells
     candidate: Candidate  # the zone and API in use: the first, until another is tried
     candidates: tuple[Candidate, ...]  # all, in order
+    alternatives: tuple[TpuSection, ...]  # one for a stack without `tpu.any_of`
     bucket: str
     bucket_location: str
     user: str
@@ -153,7 +165,7 @@ class Stack:
     @property
     def is_spot(self) -> bool:
         """Whether the node may be preempted at any time, at a lower price."""
-        return self.file.tpu.capacity in ("spot", "preemptible")
+        return self.file.tpu.capacity in SPOT
 
     @property
     def is_node(self) -> bool:
@@ -256,11 +268,81 @@ class Stack:
 
     def in_zone(self, zone: str) -> Stack:
         """The same stack with its TPU in another zone. The bucket does not move."""
-        return self.at(Candidate(zone, self.api))
+        return self.at(replace(self.candidate, zone=zone))
 
     def at(self, candidate: Candidate) -> Stack:
         """The same stack with its TPU from another candidate. The bucket does not move."""
-        return replace(self, candidate=candidate)
+        if candidate.alternative == self.candidate.alternative:
+            return replace(self, candidate=candidate)
+        tpu = self.alternatives[candidate.alternative]
+        file, accelerator = with_tpu(self.file, tpu), accelerator_of(tpu)
+        return replace(
+            self,
+            candidate=candidate,
+            file=file,
+            accelerator=accelerator,
+            node_runtime=_node_runtime(file, accelerator, self.framework),
+        )
+
+    @property
+    def by_alternative(self) -> Iterator[Stack]:
+        """The stack at the first candidate of each alternative, in order."""
+        first = {place.alternative: place for place in reversed(self.candidates)}
+        return (self.at(first[index]) for index in sorted(first))
+
+    def bounded(self, now: datetime) -> Stack:
+        """The same stack, whose `tpu.deadline` is a time, and whose requests are valid no longer.
+
+        A deadline that has passed bounds no request: nothing may be requested any more.
+        """
+        if self.file.tpu.deadline is None:
+            return self
+        alternatives = tuple(_bounded(tpu, now) for tpu in self.alternatives)
+        file = with_tpu(self.file, alternatives[self.candidate.alternative])
+        return replace(self, file=file, alternatives=alternatives)
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When to stop looking for a TPU, of a stack that is bounded."""
+        text = self.file.tpu.deadline
+        return None if text is None else datetime.fromisoformat(text)
+
+    @property
+    def resuming(self) -> Stack:
+        """The stack with the candidates on which a job of this alternative may be restarted."""
+        if self.file.job.resume == "any":
+            return self
+
+        def is_same(place: Candidate) -> bool:
+            tpu, other = self.file.tpu, self.alternatives[place.alternative]
+            return (other.type, other.slices) == (tpu.type, tpu.slices)
+
+        return replace(self, candidates=tuple(filter(is_same, self.candidates)))
+
+    def place_of(
+        self,
+        zone: str,
+        api: Api,
+        type_name: str,
+        capacity: str | None = None,
+        nodes: Collection[str] = (),
+    ) -> Candidate:
+        """The place of a TPU that exists, of the alternative that it fits best.
+
+        Its capacity and the names of its nodes may be unknown.
+        """
+
+        def fit(place: Candidate) -> tuple[bool, bool, bool, bool]:
+            tpu = self.alternatives[place.alternative]
+            return (
+                tpu.type == type_name,
+                {*nodes} <= {*self.at(place).nodes},
+                tpu.capacity == capacity,
+                place in self.candidates,
+            )
+
+        places = [Candidate(zone, api, index) for index in range(len(self.alternatives))]
+        return max(places, key=fit)
 
     @property
     def creates_service_account(self) -> bool:
@@ -355,27 +437,27 @@ def stack_of_text(text: StackText, path: Path) -> Stack:
     Raises InvalidStack if the text is not valid against the schema.
     """
     file = text.validate()
-    problems = list(find_problems(file, text))
+    problems = find_problems(file, text)
     names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
     if file.bucket.name == "auto" and (problem := bucket_name_problem(names.bucket)):
         problems.append(_bucket_problem(names.bucket, problem, text))
-    accelerator = accelerator_type(file.tpu.type)
-    if accelerator is None:
-        accelerator = _placeholder_accelerator()
-    candidates = candidates_of(file, accelerator)
+    listed, alternatives = all_candidates(file), alternatives_of(file)
+    candidates = by_price(file, listed) if file.tpu.prefer == "price" else listed
     location = file.bucket.location.lower()
-    framework = _framework(file, text.folder)
+    file = with_tpu(file, alternatives[candidates[0].alternative])
+    accelerator, framework = accelerator_of(file.tpu), _framework(file, text.folder)
     return Stack(
         path=path,
         file=file,
         names=names,
         accelerator=accelerator,
-        node_runtime=_runtime(file, accelerator, framework) or _placeholder_runtime(file),
+        node_runtime=_node_runtime(file, accelerator, framework),
         framework=framework,
         candidate=candidates[0],
         candidates=candidates,
+        alternatives=alternatives,
         bucket=names.bucket if file.bucket.name == "auto" else file.bucket.name,
-        bucket_location=region_of(candidates[0].zone) if location == "auto" else location,
+        bucket_location=region_of(listed[0].zone) if location == "auto" else location,
         user=_user(file.access.user),
         problems=tuple(problems),
     )
@@ -408,8 +490,8 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
             where=which,
         ) from None
     names = Names(name, project)
-    accelerator = _placeholder_accelerator()
-    candidates = candidates_of(file, accelerator)
+    accelerator = accelerator_of(file.tpu)
+    candidates = all_candidates(file)
     candidates += tuple(
         Candidate(candidate.zone, "compute") for candidate in candidates
     )  # nothing tells
@@ -422,6 +504,7 @@ def minimal_stack(name: str, project: str, *, option: str = "--stack") -> Stack:
         framework=None,
         candidate=candidates[0],
         candidates=candidates,
+        alternatives=(file.tpu,),
         bucket=names.bucket,
         bucket_location=region_of(candidates[0].zone),
         user=_user("auto"),
@@ -457,16 +540,27 @@ def _runtime(
     return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any", None)
 
 
-def _placeholder_accelerator() -> AcceleratorType:
-    """For a stack without a type: its machines are found by other properties."""
-    accelerator = accelerator_type(PLACEHOLDER_TYPE)
-    assert accelerator is not None
-    return accelerator
+def _bounded(tpu: TpuSection, now: datetime) -> TpuSection:
+    assert tpu.deadline is not None, "the same in all alternatives"
+    until = moment_of(tpu.deadline, now)
+    changes: dict[str, object] = {"deadline": until.isoformat()}
+    queue = tpu.queue or (QueueSection() if tpu.slices > 1 else None)
+    if queue is not None and now < until:
+        valid_until = queue.valid_until
+        if valid_until is None or until < moment_of(valid_until, now):
+            changes["queue"] = queue.model_copy(update={"valid_until": until.isoformat()})
+    return tpu.model_copy(update=changes)
+
+
+def _node_runtime(
+    file: StackFile, accelerator: AcceleratorType, framework: FrameworkChoice | None
+) -> Runtime:
+    return _runtime(file, accelerator, framework) or _placeholder_runtime(file)
 
 
 def _placeholder_runtime(file: StackFile) -> Runtime:
-    tpu = file.tpu.model_copy(update={"runtime": "auto"})
-    runtime_ = _runtime(file.model_copy(update={"tpu": tpu}), _placeholder_accelerator())
+    tpu = file.tpu.model_copy(update={"type": PLACEHOLDER_TYPE, "runtime": "auto"})
+    runtime_ = _runtime(file.model_copy(update={"tpu": tpu}), accelerator_of(tpu))
     assert runtime_ is not None
     return runtime_
 

@@ -9,6 +9,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tpuctl.catalog import (
     API_NAMES,
@@ -19,9 +20,6 @@ from tpuctl.catalog import (
     announced_tpu,
     apis_of,
     flex_start_zones,
-    machine_is_offered,
-    machine_type,
-    machine_types,
     nearest_types,
     node_cidr_prefix,
     node_price,
@@ -41,12 +39,20 @@ from tpuctl.catalog import (
 )
 from tpuctl.errors import Diagnostic
 from tpuctl.files import is_file
-from tpuctl.model.stack.candidates import candidates_of, sellers_of
+from tpuctl.model.stack.candidates import (
+    all_candidates,
+    alternatives_of,
+    candidates_of,
+    sellers_of,
+    with_tpu,
+)
+from tpuctl.model.stack.machine_rules import machine_problems, network_problems
 from tpuctl.model.stack.schema import StackFile
 from tpuctl.model.stack.stack_text import StackText
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.spelling import nearest
+from tpuctl.units import counted
 
 MAX_RUN_SECONDS = 7 * 86400.0  # documented limit of flex-start
 # How long a flex-start machine of Compute Engine may wait: `requestValidForDuration`
@@ -55,20 +61,70 @@ MIN_WAIT_SECONDS, MAX_WAIT_SECONDS = 90, 7200
 NODE_GENERATIONS = ("v2", "v3")  # later generations have no TPU nodes
 # docs.cloud.google.com/tpu/docs/multislice-introduction; AI-Hypercomputer/maxtext#158
 SINGLE_SLICE_GENERATIONS = ("v2", "v3")
-DEFAULT_MACHINE_TYPES = ("n1-standard-1", "e2-standard-2", "n2-standard-2")
-# Families without prices in the catalog (cloud.google.com/compute/docs/machine-resource):
-# their types are left to Compute Engine to check.
-OTHER_FAMILIES = re.compile(
-    r"custom|a[234]x?|c[234]d?|c4a|f1|g[124]|h3|h4d|m[1-4]|n4[ad]?|t2[ad]|x4|z3"
-)
-MAX_CATALOG_VCPUS = 32  # larger types exist, but are not in the catalog
-SHAPES = re.compile(r"(standard|highmem|highcpu)-(\d+)|custom-\d+-\d+(-ext)?")
 
 
-def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+def find_problems(file: StackFile, text: StackText) -> list[Diagnostic]:
+    """Problems that prevent creating the stack with one of its alternatives."""
+    if not file.tpu.any_of:
+        return list(_find_problems(file, text))
+    alternatives = alternatives_of(file)
+    regions = (
+        region_of(candidate.zone)
+        for candidate in all_candidates(file)
+        if accelerator_type(alternatives[candidate.alternative].type) is not None
+    )
+    region = next(regions, "")
+    problems = [
+        list(_find_problems(with_tpu(file, tpu), _text_of(text, index), region))
+        for index, tpu in enumerate(alternatives)
+    ]
+    common = [each for each in problems[0] if all(each in others for others in problems)]
+    of_one = [
+        replace(each, detail=f"tpu.any_of.{index}: {each.detail}")
+        for index, problems_there in enumerate(problems)
+        for each in problems_there
+        if each not in common
+    ]
+    return [*common, *of_one, *_problems_together(file, text)]
+
+
+def _text_of(text: StackText, index: int) -> StackText:
+    """The stack file's text, in which the lines of an alternative are those of `tpu`."""
+    prefix = f"tpu.any_of.{index}"
+    lines = {
+        dotted.replace(prefix, "tpu", 1): line
+        for dotted, line in text.lines.items()
+        if dotted == prefix or dotted.startswith(f"{prefix}.")
+    }
+    return replace(text, lines={**text.lines, **lines})
+
+
+def _problems_together(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+    if file.tpu.kind == "node":
+        yield Diagnostic(
+            "Not for TPU nodes",
+            "tpu.any_of is only for TPU VMs",
+            "Remove it, or use\n    kind: vm",
+            text.where("tpu.any_of"),
+        )
+    yield from _resume_problems(file, text)
+    first: dict[str, int] = {}
+    for candidate in all_candidates(file):
+        index = first.setdefault(candidate.key, candidate.alternative)
+        if index != candidate.alternative:
+            yield Diagnostic(
+                "Duplicate alternative",
+                f"tpu.any_of.{candidate.alternative} and tpu.any_of.{index} are both {candidate}",
+                "Remove one of them.",
+                text.where(f"tpu.any_of.{candidate.alternative}"),
+            )
+
+
+def _find_problems(file: StackFile, text: StackText, region: str = "") -> Iterator[Diagnostic]:
     """Problems that prevent creating the stack, according to the catalog.
 
-    An existing stack can still be inspected and deleted.
+    An existing stack can still be inspected and deleted. `region` is that of an `auto` bucket, by
+    default the region of the first zone.
     """
     accelerator = accelerator_type(file.tpu.type)
     if accelerator is None:
@@ -77,7 +133,7 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
     if file.tpu.api in ("tpu", "compute") and file.tpu.api not in apis_of(accelerator):
         yield _api_problem(file, accelerator, text)
         return
-    yield from _zone_problems(file, accelerator, text)
+    yield from _zone_problems(file, accelerator, text, region)
     yield from _option_problems(file, accelerator, text)
     apis = sellers_of(file, accelerator)
     if "compute" in apis:
@@ -106,6 +162,28 @@ def find_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
                     "Remove job.workers to use the default.",
                     text.where("job.workers"),
                 )
+
+
+def _resume_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
+    """Alternatives on which a job could not be restarted with `resume: any`."""
+    if file.job.resume != "any":
+        return
+    workers = [
+        (tpu.slices, accelerator.workers * _nodes(with_tpu(file, tpu)))
+        for tpu in alternatives_of(file)
+        if (accelerator := accelerator_type(tpu.type)) is not None
+    ]
+    if len({*workers}) > 1:
+        counts = ", ".join(
+            f"{counted(count, 'worker')} in {counted(slices, 'slice')}" for slices, count in workers
+        )
+        yield Diagnostic(
+            "Alternatives of different sizes",
+            "job.resume: any needs alternatives with equally many workers and slices; they have "
+            f"{counts}",
+            "Use\n    job: {resume: same}",
+            text.where("job.resume"),
+        )
 
 
 def _nodes(file: StackFile) -> int:
@@ -267,7 +345,7 @@ def _slice_problems(
 
 
 def _zone_problems(
-    file: StackFile, accelerator: AcceleratorType, text: StackText
+    file: StackFile, accelerator: AcceleratorType, text: StackText, region: str
 ) -> Iterator[Diagnostic]:
     is_invalid = False
     apis = sellers_of(file, accelerator)
@@ -289,7 +367,7 @@ def _zone_problems(
         return
     location = file.bucket.location.lower()
     resolved = tuple(dict.fromkeys(place.zone for place in candidates_of(file, accelerator)))
-    region = region_of(resolved[0]) if location == "auto" else location
+    region = (region or region_of(resolved[0])) if location == "auto" else location
     for index, zone in enumerate(resolved):
         if region_of(zone) != region:
             key = f"tpu.zones.{index}" if location == "auto" else "bucket.location"
@@ -349,8 +427,8 @@ def _option_problems(
     yield from _slice_problems(file, accelerator, text)
     yield from _capacity_problems(file, accelerator, text)
     yield from _disk_problems(file, accelerator, text)
-    yield from _machine_problems(file, accelerator, text)
-    yield from _network_problems(file, text)
+    yield from machine_problems(file, accelerator, text.where)
+    yield from network_problems(file, text.where)
     if "compute" not in sellers_of(file, accelerator) and "boot_disk" in file.tpu.model_fields_set:
         yield Diagnostic(
             "Only for TPUs of Compute Engine",
@@ -626,88 +704,5 @@ def _disk_problems(
                 if nodes > 1
                 else f"{accelerator.name} has {accelerator.workers} workers",
                 "Attach it with\n    mode: read-only",
-                where,
-            )
-
-
-def default_machine_type(region: str) -> str:
-    """The machine type that `auto` means in a region; not every region has n1."""
-    machines = [
-        machine for name in DEFAULT_MACHINE_TYPES if (machine := machine_type(name)) is not None
-    ]
-    offered = [machine.name for machine in machines if machine_is_offered(machine, region)]
-    return next(iter(offered), DEFAULT_MACHINE_TYPES[0])
-
-
-def _machine_problems(
-    file: StackFile, accelerator: AcceleratorType, text: StackText
-) -> Iterator[Diagnostic]:
-    """Machine types that do not exist, or are not offered in the zones."""
-    name = file.controller.machine_type if file.controller is not None else "auto"
-    if name == "auto":
-        return
-    where = text.where("controller.machine_type")
-    if not _may_exist(name):
-        like = nearest(name, machine_types())
-        yield Diagnostic(
-            "Unknown machine type",
-            f"machine type {name} does not exist",
-            (f"Did you mean {', '.join(like)}?\n" if like else "")
-            + "To list machine types with prices:\n    tpuctl prices --machines",
-            where,
-        )
-        return
-    machine = machine_type(name)
-    if machine is None:
-        return
-    regions = dict.fromkeys(region_of(zone) for zone in file.tpu.zones or accelerator.zones)
-    lacking = [region for region in regions if not machine_is_offered(machine, region)]
-    if lacking and (file.tpu.zones or len(lacking) == len(regions)):
-        yield Diagnostic(
-            "Machine type not offered in region",
-            f"{', '.join(lacking)} has no {machine.family} machines such as {name}",
-            f"Use auto, which is {default_machine_type(lacking[0])} there.",
-            where,
-        )
-
-
-def _may_exist(name: str) -> bool:
-    family, _, shape = name.partition("-")
-    if name in machine_types() or (OTHER_FAMILIES.fullmatch(family) and shape):
-        return True
-    match = SHAPES.fullmatch(shape)
-    if match is None or family not in {machine.family for machine in machine_types().values()}:
-        return False
-    return match[2] is None or int(match[2]) > MAX_CATALOG_VCPUS
-
-
-def _network_problems(file: StackFile, text: StackText) -> Iterator[Diagnostic]:
-    """Invalid values and combinations of `network.ssh` and `network.allow_from`."""
-    where = text.where("network.allow_from")
-    if file.network.allow_from and file.network.ssh == "iap":
-        yield Diagnostic(
-            "Address ranges with IAP",
-            "network.allow_from has no effect with ssh: iap: only Identity-Aware Proxy may "
-            "connect, and roles decide who may use it",
-            "Remove allow_from, or use\n    network: {ssh: external}",
-            where,
-        )
-    for entry in file.network.allow_from:
-        try:
-            range_ = ipaddress.ip_network(entry)
-        except ValueError as error:
-            yield Diagnostic(
-                "Invalid address range",
-                f"network.allow_from: {entry}: {error}",
-                "For example\n    network: {allow_from: [203.0.113.0/24, 198.51.100.7]}",
-                where,
-            )
-            continue
-        if range_.version != 4:
-            yield Diagnostic(
-                "IPv6 address range",
-                f"network.allow_from: {entry}: the machines have only IPv4 addresses, so IPv6 "
-                "clients cannot connect",
-                "Use IPv4 addresses, or IAP:\n    network: {ssh: iap}",
                 where,
             )

@@ -56,6 +56,7 @@ UNIONS = {  # keys with union types
     "controller.scopes": "Use auto, or a list such as "
     "[https://www.googleapis.com/auth/cloud-platform].",
 }
+ALTERNATIVE = re.compile(r"^tpu\.any_of\.\d+")  # has keys of `tpu`
 UNION_MEMBERS = (  # union members in pydantic's locations
     "literal['auto','all']",
     "literal['auto']",
@@ -200,7 +201,8 @@ class StackText:
             detail = f"{dotted} must be at least {least}, not {item['input']}"
             return Diagnostic("Invalid value", detail, f"Set {least} or more.", where)
         expected = EXPECTED.get(kind.partition("_")[0])
-        hint = FORMATS.get(dotted, FORMATS.get(dotted.partition(".")[0] + ".*", ""))
+        key = ALTERNATIVE.sub("tpu", dotted)
+        hint = FORMATS.get(key, FORMATS.get(dotted.partition(".")[0] + ".*", ""))
         if hint or kind == "string_pattern_mismatch":
             detail = f"{dotted} cannot be {_brief(item['input'])}"
         elif expected is None:
@@ -368,9 +370,10 @@ def _keys_at(steps: list[Any]) -> list[str]:
         if step not in model.model_fields:
             return []
         annotation = model.model_fields[step].annotation
+        arguments = (getattr(each, "__origin__", each) for each in get_args(annotation))
         sections = [
             argument
-            for argument in (annotation, *get_args(annotation))
+            for argument in (annotation, *arguments)
             if isinstance(argument, type) and issubclass(argument, BaseModel)
         ]
         if not sections:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tpuctl.catalog import Api
+from tpuctl.catalog import Api, Capacity
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class NodeStatus:
     service_account: str = ""  # a TPU node's service agent; empty for TPU VMs
     inner_addresses: tuple[str, ...] = ()  # reachable in the same network
     instances: tuple[str, ...] = ()  # names of the workers on Compute Engine; empty for the TPU API
+    capacity: Capacity | None = None  # None if unknown
 
     @property
     def api(self) -> Api:

@@ -31,6 +31,7 @@ from tpuctl.errors import (
     Usage,
 )
 from tpuctl.model.plan import Action, Change
+from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import seconds_of
@@ -394,7 +395,7 @@ class QueuedNodes(StackResource):
         error = NoCapacity(
             "No capacity before valid_until",
             f"{self.address}: {self.stack.zone} had no capacity until "
-            f"{until.astimezone(UTC):%Y-%m-%d %H:%M} UTC (tpu.queue.valid_until)",
+            f"{until.astimezone(UTC):%Y-%m-%d %H:%M} UTC ({self._deadline_key})",
             hint="Wait longer, or without a deadline by omitting valid_until:\n    tpu: "
             "{queue: true}\n"
             "or add zones to tpu.zones, or use spot capacity, then run\n"
@@ -405,6 +406,13 @@ class QueuedNodes(StackResource):
         was_moment = "valid_until_time" in requested
         error.scope = Scope.PROJECT if was_moment else Scope.ZONE  # expired everywhere
         return error
+
+    @property
+    def _deadline_key(self) -> str:
+        """What sets the deadline of the request."""
+        queue, until = self.stack.queue, self.stack.file.tpu.deadline
+        is_of_all = until is not None and queue is not None and until == queue.valid_until
+        return "tpu.deadline" if is_of_all else "tpu.queue.valid_until"
 
     def _provisioning_error(self, reason: str) -> TpuctlError:
         """The usual end of a large spot slice for which there is no capacity."""
@@ -498,12 +506,16 @@ class QueuedNodes(StackResource):
 
 
 class Race:
-    """Which zone has won. Shared by the requests of one race."""
+    """Which zone has won. Shared by the requests of one race, at most one in each zone."""
 
-    def __init__(self, zones: tuple[str, ...]) -> None:
-        self.zones = zones
+    def __init__(self, places: tuple[Candidate, ...]) -> None:
+        self.places = places
         self.winner = ""
         self._decided = asyncio.Event()
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        return tuple(place.zone for place in self.places)
 
     def decide(self, zone: str) -> None:
         """Let a zone win, unless another has won."""

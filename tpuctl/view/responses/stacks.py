@@ -73,13 +73,17 @@ class QuotaLine(Response):
 
 
 class Quota(Response):
+    """`alternatives` are the limits of the alternatives that `up` tries later."""
+
     limits: list[QuotaLine] = source("lines")
+    alternatives: list[QuotaLine] = source("of_alternatives")
     unavailable: list[str] = source("unread")
 
 
 class Race(Response):
-    """`cost_per_hour` is that of the TPUs of all zones together, `extra_cost` what it costs if all
-    zones grant one at the same time, until those in excess are deleted, in `seconds`."""
+    """`zones` are named as in `fallback_costs`. `cost_per_hour` is that of the TPUs of all zones
+    together, `extra_cost` what it costs if all zones grant one at the same time, until those in
+    excess are deleted, in `seconds`."""
 
     zones: list[str]
     cost_per_hour: Dollars | None = source("per_hour")
@@ -91,10 +95,12 @@ class Plan(Response):
     """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack.
 
     `fallback_costs` are in the order in which `up` tries them: by zone, or by `ZONE/compute` for
-    Compute Engine."""
+    Compute Engine; of a stack with alternatives with `spot v6e-8/` before it, for example."""
 
     stack: str = source("stack.name")
     zone: str = source("stack.zone")
+    type: str = source("stack.accelerator.name")
+    capacity: str = source("stack.file.tpu.capacity")
     api: Literal["tpu", "compute"] = source("stack.api")
     runtime: str = source("stack.runtime.version")
     framework: str | None = source("stack.framework.framework")

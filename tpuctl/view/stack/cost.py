@@ -57,7 +57,7 @@ def print_cost(
 ) -> None:
     """Print a table: a line for each charged item, then the total and the date of the prices.
 
-    `fallbacks` adds a line for each fallback zone, with its total and a remark.
+    `fallbacks` adds a line for each fallback, as in `in us-east5-a`, with its total and a remark.
     """
     rows: list[tuple[str | Text, ...]] = [
         (line.item, line.amount.removesuffix("/h"), line.note) for line in cost.lines
@@ -65,6 +65,6 @@ def print_cost(
     dated = f"prices of {cost.read}" if cost.read else ""
     total = Text("total", "bold"), Text(cost.amount.removesuffix("/h"), "bold")
     rows.append((*total, dated))
-    for zone, (other, remark) in (fallbacks or {}).items():
-        rows.append((f"or in {zone}", other.amount.removesuffix("/h"), remark))
+    for place, (other, remark) in (fallbacks or {}).items():
+        rows.append((f"or {place}", other.amount.removesuffix("/h"), remark))
     print_table((on_google("charged", is_free=is_free), HOURLY, ""), rows, numbers=(HOURLY,))

@@ -75,7 +75,7 @@ def show_costs(
     print()
     condition = f"if {stack.candidate} is unavailable" if race is None else "if it is the first"
     others = {
-        str(candidate): (other, _traffic(stack, candidate.zone, condition))
+        candidate.phrase: (other, _traffic(stack, candidate.zone, condition))
         for candidate, other in fallbacks.items()
     }
     print_cost(cost, others, is_free=is_free)
@@ -88,10 +88,11 @@ def race_text(race: RaceCost, stack: Stack, *, is_free: bool) -> str:
     extra = f"about {dollars(race.extra)}" if race.extra is not None else "an unknown amount"
     rate = f"up to {dollars(race.per_hour)}/h" if race.per_hour is not None else "at their price"
     more = on_google("more", is_free=is_free)
+    where = f"{'as' if race.places[0].label else 'in'} {', '.join(map(str, race.places))}"
     limits = stack.file.limits
     limit = f", or until limits.idle ({limits.idle}) ends it" if limits.idle is not None else ""
     return (
-        f"Race: the TPU is requested in {', '.join(race.zones)} at once. The zone where it is "
+        f"Race: the TPU is requested {where} at once. The zone where it is "
         "ACTIVE first keeps it; the other requests are deleted at once. A TPU is charged from "
         "ACTIVE until it is deleted: if all zones grant it at the same time, the race costs "
         f"{extra} {more} ({format_duration(race.seconds)} each). If the race is interrupted, every "
@@ -109,9 +110,9 @@ def _traffic(stack: Stack, zone: str, condition: str) -> str:
 
 def show_quota(quota: QuotaReport) -> None:
     """Usage of each limit that the plan counts against, and limits that could not be read."""
-    if quota.lines:
+    if lines := [*quota.lines, *quota.of_alternatives]:
         print()
-        print_table(("quota", "where", *NUMBERS), map(_quota_row, quota.lines), numbers=NUMBERS)
+        print_table(("quota", "where", *NUMBERS), map(_quota_row, lines), numbers=NUMBERS)
     for problem in quota.unread:
         print_wrapped(f"The {problem}.")
 
