@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -198,14 +198,16 @@ async def _apply_to_candidates(
                 context, raced.race, raced.stack, raced.plan, raced.resources
             )
         except TpuctlError:
-            await _delete_created(raced, context.emit)
+            await _delete(_created(raced), raced, context.emit)
             raise
         raced = replace(raced, plan=applied)
         prepared = await plan(context, winner)
     candidates = candidates_to_try(prepared.stack, prepared.plan)
     refusals: list[Refusal] = []
+    created: set[str] = set()  # by all plans: a controller stays when the TPU moves
     while True:
         candidate = prepared.stack.candidate
+        created |= _created(prepared)
         try:
             results = await apply(prepared.plan, prepared.resources, context.emit)
             await record_attempts(
@@ -214,14 +216,14 @@ async def _apply_to_candidates(
             raise_failure(results)
         except TpuctlError as error:
             if isinstance(error, NodesClosed):  # the same in every zone
-                await _delete_created(prepared, context.emit)
+                await _delete(created, prepared, context.emit)
             if not may_continue(error, candidates):
                 raise
             refusals.append(Refusal(candidate, error))
             is_over = deadline is not None and deadline <= clock.now()
             following = None if is_over else next_candidate(candidates, refusals)
             if following is None:
-                await _delete_created(prepared, context.emit)
+                await _delete(created, prepared, context.emit)
                 last = no_zone_error(refusals, prepared.stack, candidates, is_over=is_over)
                 if last is error:  # keeps its own cause
                     raise
@@ -260,19 +262,23 @@ def _require_quota(prepared: Prepared, cloud: Cloud) -> None:
         raise error
 
 
-async def _delete_created(prepared: Prepared, emit: Emit) -> None:
-    """Delete what this plan has created in its zone, including pending requests.
+def _created(prepared: Prepared) -> set[str]:
+    """The zonal resources that a plan creates, requests for a TPU included."""
+    return {
+        change.address
+        for change in prepared.plan
+        if change.action is Action.CREATE and kind_of(change.address).is_zonal
+    }
+
+
+async def _delete(addresses: Collection[str], prepared: Prepared, emit: Emit) -> None:
+    """Delete what was created, of the resources of a plan.
 
     What cannot be deleted is reported: the error that is the reason for this is raised.
     """
-    created = [
-        resource
-        for resource in prepared.resources
-        if kind_of(resource.address).is_zonal
-        and prepared.plan.change(resource.address).action is Action.CREATE
-    ]
-    snapshot, unread = await observe_each(created)
-    readable = [resource for resource in created if resource.address not in unread]
+    resources = [resource for resource in prepared.resources if resource.address in addresses]
+    snapshot, unread = await observe_each(resources)
+    readable = [resource for resource in resources if resource.address not in unread]
     plan = plan_down(readable, snapshot)
     results = {} if plan.is_empty else await apply(plan, readable, emit)
     for error in (*unread.values(), *errors_of(results).values()):
