@@ -53,7 +53,7 @@ def clean_environment() -> dict[str, str]:
     """This process's environment without variables that TensorFlow or Python would read."""
     dropped = ("TPU", "GCE_", "GOOGLE_", "TF_", "PYTHON", "XLA_", "KERAS_")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**variables, "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**variables, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 class Pythons:
