@@ -368,7 +368,7 @@ OMITTED_PARTS = [
     ("An option of a command", None, "test_reference", "out of date: make docs"),
 ]
 LONGER_OMITTED_PARTS = [
-    ("An emulated method", 0, "test_effects", "tpuctl.emulator.compute.disks.disks"),
+    ("An emulated method", 0, "test_effects", "instances.setMinCpuPlatform: add an Effect"),
     ("An emulated method", 2, "test_iam_table", "permissions.toml"),
     ("A resource kind", 2, "test_resource_kinds", "composition.KINDS"),
     ("A resource kind", 3, "test_resource_cases", "resources_of"),
