@@ -71,7 +71,7 @@ async def test_every_compute_operation_has_effect(cloud: Any) -> None:
         for collection in service.handlers.values()
         if isinstance(collection, Collection)
         for kind in type(collection).__mro__[:-1]
-        for verb in re.findall(r'self\.begin\(\s*"(\w+)"', inspect.getsource(kind))
+        for verb in re.findall(r'self\.(?:begin|_change)\(\s*"(\w+)"', inspect.getsource(kind))
     }
     assert len(begun) > 20, "the search no longer finds them"
     without = [

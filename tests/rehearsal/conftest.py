@@ -53,28 +53,31 @@ def clean_environment() -> dict[str, str]:
     """This process's environment without variables that TensorFlow or Python would read."""
     dropped = ("TPU", "GCE_", "GOOGLE_", "TF_", "PYTHON", "XLA_", "KERAS_")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    return {**variables, "PYTHONDONTWRITEBYTECODE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**variables, "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 class Pythons:
-    """Runs scripts observed, in forks of Pythons that have loaded TensorFlow.
+    """Runs scripts observed, in forks of Pythons that have loaded TensorFlow or JAX.
 
     `test_without_tensorflow.py`, and rehearsals in `tests/flows`, start each script's own Python.
     """
 
     def __init__(self) -> None:
-        self._commands: dict[tuple[Path, str], list[str]] = {}
+        self._commands: dict[tuple[Path, str, tuple[str, ...]], list[str]] = {}
         self._exits = ExitStack()
 
-    def command(self, python: Path, keras: str) -> list[str]:
+    def command(self, python: Path, keras: str, modules: tuple[str, ...]) -> list[str]:
         """The command that runs a script like this Python; `keras` is TF_USE_LEGACY_KERAS."""
-        if (python, keras) not in self._commands:
-            variables = clean_environment() | ({"TF_USE_LEGACY_KERAS": keras} if keras else {})
-            modules = ["tensorflow", "tf_keras"] if keras else ["tensorflow"]
+        key = (python, keras, modules)
+        if key not in self._commands:
+            variables = {**clean_environment(), "JAX_PLATFORMS": "cpu"}
+            if keras:
+                variables["TF_USE_LEGACY_KERAS"] = keras
+                modules = (*modules, "tf_keras")
             server = forking_server([python, "-m", FORKED_SCRIPTS, *modules], variables)
             address = self._exits.enter_context(server)
-            self._commands[python, keras] = [*client_command(address), str(OBSERVED), str(SHIM)]
-        return self._commands[python, keras]
+            self._commands[key] = [*client_command(address), str(OBSERVED), str(SHIM)]
+        return self._commands[key]
 
     def close(self) -> None:
         self._exits.close()
@@ -91,13 +94,14 @@ def pythons() -> Iterator[Pythons]:
 def rehearse(tmp_path: Path, pythons: Pythons) -> Callable[..., Rehearsed]:
     """Run a script with the settings of a host; a failure of the shim fails the test.
 
-    With `python`, it runs in a fork of that Python.
+    With `python`, it runs in a fork of that Python, which has loaded `modules`.
     """
 
     def run(
         script: str,
         *arguments: str,
         python: Path | None = None,
+        modules: tuple[str, ...] = ("tensorflow",),
         command: list[str] | None = None,
         folder: Path = tmp_path,
         environment: dict[str, str] | None = None,
@@ -130,7 +134,7 @@ def rehearse(tmp_path: Path, pythons: Pythons) -> Callable[..., Rehearsed]:
         }
         if python is not None:
             keras = variables.get("TF_USE_LEGACY_KERAS", "")
-            command = [*pythons.command(python, keras), str(train), *arguments]
+            command = [*pythons.command(python, keras, modules), str(train), *arguments]
         result = subprocess.run(
             command or [sys.executable, str(train), *arguments],
             env=variables,

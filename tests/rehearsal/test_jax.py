@@ -26,11 +26,11 @@ JAX_LOCK = Path(__file__).resolve().parents[2] / "requirements" / "jax.lock"
 
 
 @pytest.fixture
-def run(rehearse: Callable[..., Rehearsed], tmp_path: Path) -> Callable[..., Rehearsed]:
+def run(rehearse: Callable[..., Rehearsed]) -> Callable[..., Rehearsed]:
     def run(*arguments: str, script: str = "random_jax.py", **settings: Any) -> Rehearsed:
-        command = [str(locked_python(JAX_LOCK)), str(tmp_path / "train.py"), *arguments]
+        options = {"python": locked_python(JAX_LOCK), "modules": ("jax.numpy",)}
         environment = {"JAX_PLATFORMS": "cpu"}
-        return rehearse(script, command=command, environment=environment, **settings)
+        return rehearse(script, *arguments, environment=environment, **options, **settings)
 
     return run
 

@@ -20,7 +20,12 @@ from tpuctl.jobs.launch import SHIPPED
 from tpuctl.model.jobs.job import WorkerRecord
 
 OLDEST = Path("~/.pyenv/versions/3.8.18/bin/python3.8").expanduser()
-PYTHONS = [sys.executable, str(OLDEST)] if OLDEST.exists() else [sys.executable]
+# The flows run the same programs on newer Pythons.
+PYTHONS: list[Any] = (
+    [pytest.param(sys.executable, marks=pytest.mark.soak), str(OLDEST)]
+    if OLDEST.exists()
+    else [sys.executable]
+)
 TIMEOUT = 120.0  # only failing tests wait this long
 
 

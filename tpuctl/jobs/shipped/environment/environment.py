@@ -348,7 +348,7 @@ class Environment:
 
     def require_pip(self, once: RunOnce) -> None:
         """Add Python's own pip to the environment, unless it sees another one."""
-        if once.run(self.venv_python, *MODULE, "pip", "--version"):
+        if once.run(self.venv_python, "-I", "-c", "import pip.__main__"):
             once.run(self.venv_python, *MODULE, "ensurepip")
 
     def pip(self, once: RunOnce, requested: Requirements, *options: str) -> None:
