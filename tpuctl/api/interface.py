@@ -166,13 +166,15 @@ class Tpuctl:
 
     # The stack -----------------------------------------------------------------------------
 
-    async def plan(self, zone: str | None = None, *, race: bool = False) -> Prepared:
+    async def plan(
+        self, zone: str | None = None, *, race: bool = False, new_limits: bool = False
+    ) -> Prepared:
         """What `up` would do, in a zone. Reads the cloud, changes nothing. Raises InvalidStack."""
         from tpuctl.flows.stack.plan import plan
 
         self.stack.require_valid()  # before starting the local cloud
         candidate = None if zone is None else self.stack.in_zone(zone).candidate
-        return await plan(self.context, candidate, race=race)
+        return await plan(self.context, candidate, race=race, new_limits=new_limits)
 
     def job_python(self) -> PythonChoice:
         """The Python of jobs with the files of the stack's folder, without a script's metadata.
@@ -184,17 +186,22 @@ class Tpuctl:
         return stack_python(self.stack, self.cloud_name)
 
     async def up(
-        self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
+        self,
+        confirm: Callable[[Prepared], None] | None = None,
+        *,
+        race: bool = False,
+        new_limits: bool = False,
     ) -> Prepared:
         """Bring the stack up. `confirm` receives the plan first; it may raise to cancel.
 
         `race` requests the TPU in all zones of the stack file at once, and keeps the first that is
-        granted.
+        granted. `new_limits` counts what limits.max_cost and max_hours limit from zero. Raises
+        TimedOut if nothing is left of them.
         """
         from tpuctl.flows.stack.up import up
 
         self.stack.require_valid()  # before starting the local cloud
-        return await up(self.context, confirm, race=race)
+        return await up(self.context, confirm, race=race, new_limits=new_limits)
 
     async def provision(self, prepared: Prepared) -> Prepared:
         """Apply a plan. Machines may not be reachable yet when it returns. Raises Conflict, with

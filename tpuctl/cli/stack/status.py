@@ -18,14 +18,16 @@ def show_snapshot(snapshot: Snapshot, typed: Callable[[str], str], *, is_free: b
     from tpuctl.view.stack.status import show_status
 
     stack_status = snapshot.status
-    jobs = [fact for job in snapshot.jobs for fact in job_facts(job, snapshot.at)]
+    facts = [fact for job in snapshot.jobs for fact in job_facts(job, snapshot.at)]
+    if snapshot.spending is not None:
+        facts.insert(0, ("limits", f"used {snapshot.spending}"))
     show_status(
         stack_status.stack,
         stack_status.inventory,
         stack_status.charges,
         snapshot.advice,
         typed,
-        jobs,
+        facts,
         at=stack_status.at,
         is_free=is_free,
     )

@@ -17,8 +17,9 @@ from tpuctl.errors import ApiDisabled, NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.apply import combined_error, errors_of
+from tpuctl.flows.stack.spending import end_spending
 from tpuctl.model.cost.cost import storage_cost
-from tpuctl.model.events import Emit, Note, Outcome
+from tpuctl.model.events import Emit, Note, Outcome, WarningIssued
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import forget_folder, other_folder_note
@@ -78,6 +79,11 @@ async def down(
         if confirm is not None:
             confirm(teardown)
         errors |= await _delete(teardown, cloud, context.emit)
+        if stack.counts_spending or not context.has_file:
+            try:
+                await end_spending(stack, cloud)
+            except TpuctlError as error:  # nothing is charged
+                context.emit(WarningIssued(error.diagnostics[0]))
     remaining, unverified = await verify_down(teardown, cloud)
     errors |= {subject: unverified[subject] for subject in unverified.keys() - errors.keys()}
     down = Down(remaining)

@@ -17,6 +17,7 @@ from tpuctl.flows.machines.controller_recovery import recovery_plan
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import read_limits, read_region, report_of
+from tpuctl.flows.stack.spending import read_ledger, require_counted, spending_of
 from tpuctl.flows.stack.zones import has_active, home, refuse_other_slices
 from tpuctl.model.capacity.quota import QuotaReport
 from tpuctl.model.cost.cost import Cost
@@ -25,7 +26,9 @@ from tpuctl.model.cost.stack_cost import cost_of, fallback_costs
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.spending import Spending
 from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.charges import is_charged
 from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.access.secret_grants import removed_secret_grants
@@ -53,6 +56,8 @@ class Prepared:
     quota: QuotaReport = field(default_factory=QuotaReport)  # empty for zones tried after the first
     race: Race | None = None  # between zones, one of which gets the TPU
     unread: frozenset[str] = frozenset()  # kinds of a stack that was up, in disabled APIs
+    spending: Spending | None = None  # of limits that count it
+    former_spending: Spending | None = None  # which --new-limits no longer counts
 
     @property
     def cost(self) -> Cost:
@@ -84,11 +89,16 @@ class Prepared:
 
 
 async def plan(
-    context: Context, candidate: Candidate | None = None, *, race: bool = False
+    context: Context,
+    candidate: Candidate | None = None,
+    *,
+    race: bool = False,
+    new_limits: bool = False,
 ) -> Prepared:
     """Plan `up`. Reads the cloud, changes nothing. Raises InvalidStack, Denied.
 
-    Quota in which it cannot fit is in the plan's report: `up` does not apply such a plan.
+    Quota in which it cannot fit is in the plan's report, and so are limits of which nothing is
+    left: `up` does not apply such a plan. `new_limits` counts what is spent from zero.
 
     Plans for `candidate`, by default for the one where the stack is; with `race` for all zones at
     once, unless it has a TPU in one of them. On the stack's controller the plan only creates
@@ -98,11 +108,23 @@ async def plan(
     stack.require_valid()
     if race:
         _require_raceable(stack)
+    if new_limits:
+        require_counted(stack)
     if context.controller is not None:
-        return Prepared(stack, *await recovery_plan(stack, cloud, keys.public_lines))
+        ledger = await read_ledger(stack, cloud)
+        now = cloud.server_clock.now()
+        stack = stack if ledger is None else replace(stack, spent=ledger.spent(now))
+        recovery = await recovery_plan(stack, cloud, keys.public_lines)
+        return Prepared(stack, *recovery, spending=spending_of(stack, ledger, now))
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(
-        stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race
+        stack,
+        cloud,
+        sources=sources,
+        public_key=keys.public_lines,
+        candidate=candidate,
+        race=race,
+        new_limits=new_limits,
     )
     prepared = await require_permissions(stack, cloud, preparing)
     if candidate is None:
@@ -132,6 +154,7 @@ async def prepare_up(
     public_key: Callable[[], str],
     candidate: Candidate | None = None,
     race: bool = False,
+    new_limits: bool = False,
 ) -> Prepared:
     """Read the cloud and plan for `candidate`, by default for the one where the stack is.
 
@@ -161,6 +184,14 @@ async def prepare_up(
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_use = stack.at(candidate or home(stack, of_stack))
+        ledger = await read_ledger(stack, cloud)
+        now = cloud.server_clock.now()
+        former = spending_of(stack, ledger, now) if new_limits else None
+        if ledger is not None:
+            ledger = ledger.restarted(now) if new_limits else ledger
+            has_tpu = any(item.kind_class.is_tpu and is_charged(item) for item in of_stack)
+            stack_in_use = replace(stack_in_use, spent=ledger.spent(now, has_tpu=has_tpu))
+        spending = spending_of(stack, ledger, now)
         zones = tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu")
         entered = Race(zones) if race and not has_active(of_stack) else None
         region = (
@@ -185,11 +216,11 @@ async def prepare_up(
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
-            return Prepared(stack_in_use, plan, resources)
+            return Prepared(stack_in_use, plan, resources, spending=spending)
         quota = report_of(stack_in_use, plan, in_project, await limits, await region)
         was_up = bool(disabled) and await was_brought_up(stack_in_use, cloud, of_stack)
         unread = frozenset(disabled if was_up else ())
-        return Prepared(stack_in_use, plan, resources, quota, entered, unread)
+        return Prepared(stack_in_use, plan, resources, quota, entered, unread, spending, former)
     finally:
         for task in (limits, region):
             if task is not None:

@@ -28,6 +28,7 @@ from tpuctl.flows.stack.capacity_history import record_attempts
 from tpuctl.flows.stack.down import down
 from tpuctl.flows.stack.plan import Prepared, plan
 from tpuctl.flows.stack.race import run_race
+from tpuctl.flows.stack.spending import count_spending, require_left
 from tpuctl.flows.stack.zones import (
     Refusal,
     candidates_to_try,
@@ -93,16 +94,20 @@ async def up(
     *,
     prepared: Prepared | None = None,
     race: bool = False,
+    new_limits: bool = False,
 ) -> Prepared:
     """Bring the stack up and wait until every machine is ready for jobs. Raises QuotaExceeded
-    before anything is created if quota is known to be too small in every zone.
+    before anything is created if quota is known to be too small in every zone, and TimedOut if
+    nothing is left of its limits.
 
     `confirm` receives a plan with changes first; it may raise to cancel. A plan computed before
-    can be passed as `prepared`. `race` requests the TPU in all zones at once.
+    can be passed as `prepared`. `race` requests the TPU in all zones at once. `new_limits` counts
+    what is spent from zero.
     """
     stack, cloud, emit = context.stack, context.cloud, context.emit
-    prepared = prepared or await plan(context, race=race)
+    prepared = prepared or await plan(context, race=race, new_limits=new_limits)
     _require_quota(prepared, cloud)
+    require_left(stack, prepared.spending)
     if (note := other_folder_note(stack, context.jobs_cloud)) is not None:
         emit(note)
     if confirm is not None and not prepared.plan.is_empty:
@@ -136,11 +141,27 @@ async def provision(context: Context, prepared: Prepared) -> Prepared:
     """
     detector = DownDetector(context.stack, context.cloud, context.emit)
     await detector.begin()
-    applying = detector.run(_apply_to_candidates(replace(context, emit=detector.emit), prepared))
+    applying = detector.run(_apply_counted(replace(context, emit=detector.emit), prepared))
     try:
         return await run_while_alive(applying, context.cloud.endpoint, "tpuctl up")
     except TakenDown as error:
         raise await _undo(context) from error
+
+
+async def _apply_counted(context: Context, prepared: Prepared) -> Prepared:
+    """Apply the plan, with a ledger if a limit counts what is spent: before the machines, unless
+    there is no bucket yet."""
+    if not context.stack.counts_spending:
+        return await _apply_to_candidates(context, prepared)
+    former = prepared.former_spending
+    is_new = former is not None
+    is_counted = await count_spending(prepared.stack, context.cloud, is_new=is_new)
+    if is_new:
+        context.emit(Note(f"The limits count from zero. Used before: {former}."))
+    applied = await _apply_to_candidates(context, prepared)
+    if not is_counted or applied.stack.zone != prepared.stack.zone:
+        await count_spending(applied.stack, context.cloud, is_new=False)
+    return applied
 
 
 async def _apply_to_candidates(context: Context, prepared: Prepared) -> Prepared:

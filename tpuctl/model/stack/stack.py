@@ -37,6 +37,7 @@ from tpuctl.model.scripts.framework import FrameworkChoice, framework_in, is_ten
 from tpuctl.model.stack.candidates import Candidate, candidates_of
 from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile
 from tpuctl.model.stack.secret_sources import Source, source_of
+from tpuctl.model.stack.spending import NOTHING_SPENT, Spent
 from tpuctl.model.stack.stack_rules import default_machine_type, find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
@@ -68,6 +69,7 @@ class Stack:
     user: str
     problems: tuple[Diagnostic, ...] = ()  # why it cannot be created
     python_where: str = "job.python"  # the key or option that sets the Python of its jobs
+    spent: Spent = NOTHING_SPENT  # by machines before the next, as read from its ledger
 
     def require_valid(self) -> None:
         """Raise InvalidStack with all problems that prevent creating it."""
@@ -203,6 +205,11 @@ class Stack:
         """Whether machines delete themselves at limits."""
         limits = self.file.limits
         return any(limit is not None for limit in (limits.idle, limits.max_hours, limits.max_cost))
+
+    @property
+    def counts_spending(self) -> bool:
+        """Whether limits count what all machines of the stack have spent."""
+        return self.file.limits.max_hours is not None or self.file.limits.max_cost is not None
 
     @property
     def has_recovery(self) -> bool:

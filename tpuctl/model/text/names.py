@@ -22,6 +22,7 @@ TOOLS = f"{CACHE}/tools"  # Pythons and uv, which jobs bring
 NOTEBOOKS = "tpuctl/notebooks"
 NOTIFICATIONS = "tpuctl/notifications"
 RECORDS = "tpuctl/stacks"
+SPENDING = "tpuctl/spending"
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
 WATCHDOG_ROLE = "tpuctl.watchdog"
 # Separate, so that machines that may only delete machines cannot create any.
@@ -111,6 +112,11 @@ class Names:
     def record(self) -> str:
         """The object with state that labels cannot hold."""
         return record_name(self.stack)
+
+    @property
+    def ledger(self) -> str:
+        """The object with what the stack has spent."""
+        return f"{SPENDING}/{self.stack}.json"
 
     @property
     def notifications(self) -> str:

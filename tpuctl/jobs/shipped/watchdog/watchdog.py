@@ -19,6 +19,10 @@ changed while it runs:
                           one machine
     delete                URLs of the resources to delete, in order; the machine itself is last
     count_chip_use        whether a program that holds a chip counts as activity
+    spending              limits of what all machines of the stack spend, whose first worker, or
+                          controller, reports `items` to the ledger in the bucket. As soon as that
+                          has been read, its sum replaces the maximum age; until then, what was
+                          left is in the metadata `tpuctl-left`, with the user who is counted
     notify                settings of notifications, if the stack file has any: `bell.py`, whose
                           programs are in the metadata `tpuctl-bell`, sends them
 
@@ -58,6 +62,12 @@ BELL_INTERVAL = 60.0  # seconds between tries to send notifications
 NEW_SECONDS, NEW_TICK = 600.0, 3.0  # seconds between checks until the TPU is reported as ready
 BELL_SECONDS = 10.0  # for which a notification may delay the deletion of the machine
 ATTRIBUTES = "instance/guest-attributes/tpuctl"
+LEFT = "instance/attributes/tpuctl-left"
+STORAGE = "https://storage.googleapis.com"
+REPORT_SECONDS = 60.0  # between reports to the ledger
+SILENCE = 300.0  # that a period counts on after its last report
+MAX_CONFLICTS = 5  # with other machines that write to the ledger
+PERIOD_KEY = ("stack", "item", "zone")
 END_POLL_SECONDS = 2.0
 # Earlier versions of tpuctl may run jobs here: their job parent was `keeper.py`.
 LIMIT = re.compile(r"\(limits\.(\w+)\)")  # in a reason
@@ -73,6 +83,7 @@ CREATING_STATES = (
 )
 READY_STATES = ("READY", "RUNNING")
 DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
+ENDED_STATES = ("PREEMPTED", "STOPPED", "TERMINATED", "SUSPENDED")
 
 
 # Decisions ----------------------------------------------------------------------------------
@@ -168,6 +179,88 @@ def is_busy(machine: Mapping[str, float], limit_time: float) -> bool:
     """Whether a job may still be ending on a machine, by its times, since a limit was reached."""
     was_active = machine.get("last-active", 0.0) > limit_time - 2 * MAX_TICK
     return was_active and machine.get("jobs-ended", 0.0) < limit_time
+
+
+class Spent(NamedTuple):
+    """What the periods of a ledger sum up to, and at which rates it grows."""
+
+    cost: float  # US dollars
+    hours: float  # with a TPU
+    per_hour: float
+    tpus: int
+
+
+def period_end(period: Mapping[str, Any], now: float, read: float) -> float:
+    """Until when a period counts. If it had reported when the ledger was read, it counts on."""
+    if period.get("ended"):
+        return min(now, parse_timestamp(period["ended"]))
+    silent = parse_timestamp(period["seen"]) + SILENCE if period.get("seen") else now
+    return now if silent >= read else silent
+
+
+def spent(ledger: Mapping[str, Any], now: float, read: float) -> Spent:
+    """The sum of a ledger that was last read at a time."""
+    since = parse_timestamp(ledger["since"]) if ledger.get("since") else 0.0
+    cost = hours = per_hour = 0.0
+    tpus = 0
+    for period in ledger["periods"]:
+        end = period_end(period, now, read)
+        count = max(0.0, end - max(since, parse_timestamp(period["started"]))) / 3600
+        is_tpu, price = period["item"] == "tpu", float(period["per_hour"])
+        cost += price * count
+        hours += count * is_tpu
+        if end >= now and not period.get("ended"):
+            per_hour += price
+            tpus += is_tpu
+    return Spent(cost, hours, per_hour, tpus)
+
+
+def spending_limit_reason(settings: Mapping[str, Any], sums: Spent) -> str:
+    """Why the machines must be deleted because of what the stack has spent, "" if not."""
+    if settings.get("max_hours") and sums.hours >= settings["max_hours"]:
+        return f"the stack had a TPU for {sums.hours:.2f} hours (limits.max_hours)"
+    if settings.get("max_cost") and sums.cost >= settings["max_cost"]:
+        return f"the stack has cost ${sums.cost:.2f} (limits.max_cost)"
+    return ""
+
+
+def seconds_left(settings: Mapping[str, Any], sums: Spent) -> float:
+    """Seconds until a limit is reached."""
+    left = [MAX_TICK]
+    if settings.get("max_hours") and sums.tpus:
+        left.append((settings["max_hours"] - sums.hours) / sums.tpus * 3600)
+    if settings.get("max_cost") and sums.per_hour:
+        left.append((settings["max_cost"] - sums.cost) / sums.per_hour * 3600)
+    return max(MIN_TICK, min(left))
+
+
+def reported(
+    periods: Iterable[Mapping[str, Any]], item: Mapping[str, Any], created: float | None, now: float
+) -> list[Mapping[str, Any]]:
+    """The periods after a report: that an item exists since a time, or no longer (None)."""
+    started = None if created is None else timestamp(created)
+    key = {name: item[name] for name in PERIOD_KEY}
+    after: list[Mapping[str, Any]] = []
+    for period in periods:
+        is_same = all(period.get(name) == value for name, value in key.items())
+        if is_same and period["started"] == started:
+            continue
+        is_over = is_same and not period.get("ended")
+        end = {"ended": timestamp(period_end(period, now, now))} if is_over else {}
+        after.append({**period, **end})
+    if started is not None:
+        price = {"user": item["user"], "per_hour": item["per_hour"]}
+        after.append({**key, **price, "started": started, "seen": timestamp(now), "ended": None})
+    return after
+
+
+def without_reports(periods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The periods without the times of reports, which change all the time."""
+    return [{**period, "seen": None} for period in periods]
+
+
+def timestamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def parse_timestamp(text: str) -> float:
@@ -460,6 +553,68 @@ class Cloud:
             return status, {"error": {"message": text.decode(errors="replace")}}
 
 
+class Ledger:
+    """What the machines of a stack have spent: an object that they update."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, Any] | None = None  # None: never read
+        self.generation = ""
+        self.read_at = self.written_at = 0.0  # by Google's clock
+
+    def sums(self, now: float) -> Spent | None:
+        """What was spent, None if unknown. If it cannot be read any more, what it had counts on."""
+        return None if self.contents is None else spent(self.contents, now, self.read_at)
+
+    def report(
+        self,
+        cloud: Cloud,
+        settings: Mapping[str, Any],
+        items: Iterable[tuple[Mapping[str, Any], float | None]],
+    ) -> None:
+        """Read the ledger, and add reports about items. Raises OSError, and others if damaged."""
+        from urllib.parse import quote
+
+        name = quote(settings["ledger"], safe="")
+        bucket = f"storage/v1/b/{settings['bucket']}/o"
+        for _ in range(MAX_CONFLICTS):
+            self.read(cloud, f"{STORAGE}/{bucket}/{name}")
+            assert self.contents is not None
+            now, before = cloud.clock.now(), self.contents["periods"]
+            after = before
+            for item, created in items:
+                after = reported(after, item, created, now)
+            is_due = now - self.written_at >= REPORT_SECONDS
+            is_changed = without_reports(before) != without_reports(after)
+            self.contents["periods"] = after
+            if not after or not (is_due or is_changed):
+                return
+            query = f"uploadType=media&name={name}&ifGenerationMatch={self.generation}"
+            url = f"{STORAGE}/upload/{bucket}?{query}"
+            status, response = cloud.call("POST", url, self.contents)
+            if status == 200:
+                self.generation, self.written_at = response["generation"], now
+                return
+            self.generation = ""
+            if status != 412:
+                raise OSError(f"cannot write the ledger: HTTP {status}")
+        raise OSError("cannot write the ledger: others are writing to it")
+
+    def read(self, cloud: Cloud, url: str) -> None:
+        status, info = cloud.call("GET", url)
+        if status not in (200, 404):
+            raise OSError(f"cannot read the ledger: HTTP {status}")
+        generation = info["generation"] if status == 200 else "0"
+        if generation != self.generation or self.contents is None:
+            contents: dict[str, Any] = {"version": 1, "periods": []}
+            if status == 200:
+                status, contents = cloud.call("GET", f"{url}?alt=media&generation={generation}")
+                if status != 200:
+                    raise OSError(f"cannot read the ledger: HTTP {status}")
+                spent(contents, 0.0, 0.0)  # raises if it is damaged
+            self.contents, self.generation = contents, generation
+        self.read_at = cloud.clock.now()
+
+
 # The watchdog -------------------------------------------------------------------------------
 
 
@@ -486,6 +641,10 @@ class Watchdog:
         self.bell: Any = None  # the process that sends notifications
         self.bell_due = 0.0  # on the monotonic clock
         self.is_reporting = self.is_reported = False  # that the TPU is ready
+        self.ledger = Ledger()
+        self.is_deleted = False  # a resource, just now
+        self.left: dict[str, Any] = {}  # of the limits, when the machine was created
+        self.creation_times: dict[str, float] = {}  # by URL, of this machine and its TPU
         self.state: dict[str, Any] = {"pid": os.getpid(), "started": self.clock.now()}
 
     def run(self) -> None:
@@ -505,6 +664,9 @@ class Watchdog:
         is_new = uptime() - self.started < NEW_SECONDS
         if self.config.get("notify") and is_new and not self.is_reported:
             seconds = min(seconds, NEW_TICK)
+        sums = self.ledger.sums(self.clock.now())
+        if sums is not None:
+            seconds = min(seconds, seconds_left(self.config.get("spending") or {}, sums))
         return seconds if self.limit_time is None else min(seconds, END_POLL_SECONDS)
 
     def tpu_created_at(self) -> float:
@@ -546,9 +708,10 @@ class Watchdog:
         self.report_activity()
         restart_recoverers()
         self.notify()
+        self.report_spending()
         because = self.reason()
         if not because:
-            self.limit_time, self.delay = None, 0.0
+            self.limit_time, self.delay, self.is_deleted = None, 0.0, False
             return
         if self.limit_time is None:
             self.limit_time = self.clock.now()
@@ -602,11 +765,15 @@ class Watchdog:
             self.is_reported = True
         if not settings["is_reporter"] or (self.is_reported and not limit):
             return None
-        name, first = self.cloud.metadata("instance/name") or "", settings["instance"]
-        if first and name != first and not name.startswith(first + "-"):
-            return None  # another slice
+        if not self.is_in_slice(settings["instance"]):
+            return None
         is_ready = limit or self.query_tpu() in READY_STATES
         return self.created if is_ready else None
+
+    def is_in_slice(self, first: str) -> bool:
+        """Whether this machine is in the slice of that name; all are if it is empty."""
+        name = self.cloud.metadata("instance/name") if first else ""
+        return name == first or str(name).startswith(first + "-")
 
     def wait_for_bell(self) -> None:
         """Let a notification of the limit be sent, before the machine is gone."""
@@ -659,7 +826,52 @@ class Watchdog:
         return because and self.is_too_idle()
 
     def is_too_old(self) -> str:
-        return age_limit_reason(self.config, self.clock.now(), self.tpu_created_at())
+        now = self.clock.now()
+        sums = self.ledger.sums(now)
+        if sums is not None:
+            return spending_limit_reason(self.config["spending"], sums)
+        return age_limit_reason({**self.config, **self.left}, now, self.tpu_created_at())
+
+    def report_spending(self) -> None:
+        """Add what exists to the ledger, and read the sum. One machine of the stack does. If it
+        fails, the last sum grows on, and without one the age counts."""
+        settings = self.config.get("spending")
+        self.left = json.loads(self.cloud.metadata(LEFT) or "{}") if settings else {}
+        if not settings or self.worker != 0 or not self.is_in_slice(settings["instance"]):
+            self.ledger = Ledger()
+            return
+        if self.is_deleted:
+            return
+        try:
+            user = {"user": self.left.get("user", "")}
+            items = [({**item, **user}, self.creation_time(item)) for item in settings["items"]]
+            self.ledger.report(self.cloud, settings, items)
+            self.save(ledger_failure="")
+        except Exception as error:
+            self.save(ledger_failure=f"{type(error).__name__}: {error}")
+
+    def creation_time(self, item: Mapping[str, Any]) -> float | None:
+        """When an item was created; None if it does not exist. Raises OSError."""
+        if item["url"] in self.creation_times and not item["is_remote"]:
+            return self.creation_times[item["url"]]
+        status, resource = self.cloud.call("GET", item["url"])
+        if item["is_remote"] and (status == 404 or state_of(resource or {}) in ENDED_STATES):
+            return None
+        created = (resource or {}).get("createTime") or (resource or {}).get("creationTimestamp")
+        if status != 200 or not created:
+            raise OSError(f"{item['url']}: HTTP {status}")
+        self.creation_times[item["url"]] = parse_timestamp(created)
+        return self.creation_times[item["url"]]
+
+    def end_spending(self) -> None:
+        """Add the end of what is being deleted to the ledger."""
+        self.is_deleted = True
+        settings = self.config.get("spending")
+        if settings and self.ledger.contents is not None:
+            with contextlib.suppress(Exception):
+                self.ledger.report(
+                    self.cloud, settings, [(item, None) for item in settings["items"]]
+                )
 
     def is_too_idle(self) -> str:
         return idle_limit_reason(self.config, time.monotonic(), self.active)
@@ -720,8 +932,10 @@ class Watchdog:
             if status in (200, 404) or is_being_changed(response or {}):
                 self.log(f"deleted {url}")
                 self.delay = 0.0
+                self.end_spending()
                 break
             failure = f"{url}: HTTP {status}: {(response or {}).get('error', {}).get('message')}"
+            self.is_deleted = False
             self.log(f"cannot delete {failure}")
             self.save(failure=failure, because=because)
             return self.back_off()
