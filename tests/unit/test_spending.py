@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.locations import US_ZONE
 from tests.support.stacks import bert_stack
-from tpuctl.errors import TimedOut
-from tpuctl.flows.stack.spending import require_left, spending_of
+from tpuctl.errors import InvalidStack, TimedOut
+from tpuctl.flows.stack.spending import Ledgers, require_left
 from tpuctl.jobs.shipped.watchdog import watchdog
 from tpuctl.model.cost.stack_cost import cost_of, hourly_rates
 from tpuctl.model.stack.spending import Ledger, Period, Spent
@@ -40,8 +40,8 @@ def hour(hours: float) -> datetime:
 
 def period(start: float, end: float | None = None, **fields: Any) -> Period:
     ended = None if end is None else hour(end)
-    known = {"item": "tpu", "zone": US_ZONE, "stack": "bert", "per_hour": 2.0}
-    return Period(**{**known, "started": hour(start), "ended": ended, **fields})
+    fields_of_all = {"item": "tpu", "zone": US_ZONE, "stack": "bert", "per_hour": 2.0}
+    return Period(**{**fields_of_all, "started": hour(start), "ended": ended, **fields})
 
 
 def stack_of(folder: Path, limits: str, more: str = "") -> Stack:
@@ -55,8 +55,8 @@ SUMS = [
     ((), None, 0.0, 0.0),
     ((period(0, 3), period(4, 5)), None, 8.0, 4.0),
     ((period(7),), None, 6.0, 3.0),  # its end is unknown, so it counts until now
-    ((period(0, seen=hour(2)),), None, 2 * (2 + 5 / 60), 2 + 5 / 60),  # silent since
-    ((period(0, seen=hour(9.99)),), None, 20.0, 10.0),
+    ((period(0, last_report=hour(2)),), None, 2 * (2 + 5 / 60), 2 + 5 / 60),  # silent since
+    ((period(0, last_report=hour(9.99)),), None, 20.0, 10.0),
     ((period(0, 99),), None, 20.0, 10.0),  # ends in the future by a wrong clock
     ((period(0, 1), period(0, item="disks", per_hour=0.1)), None, 3.0, 1.0),
     ((period(0, 3), period(4)), hour(2), 2 * 7.0, 7.0),
@@ -76,7 +76,7 @@ def test_ledger_sums_up_to_the_same_here_and_on_machines(
 
 
 def test_existing_tpu_is_left_out_of_what_its_machines_count() -> None:
-    ledger = Ledger(periods=(period(0, 1), period(5, seen=hour(9.99))))
+    ledger = Ledger(periods=(period(0, 1), period(5, last_report=hour(9.99))))
     assert ledger.spent(NOW, has_tpu=True).hours == 1.0
     assert ledger.spent(NOW).hours == 6.0
 
@@ -92,7 +92,7 @@ def test_down_ends_every_period_and_up_opens_disks_once() -> None:
     disks = period(5, item="disks")
     ledger = Ledger(periods=(period(0, 1), period(2))).opened(disks).opened(disks)
     assert ledger.periods.count(disks) == 1
-    closed = ledger.closed(hour(6))
+    closed = ledger.closed("bert", hour(6))
     assert [entry.ended for entry in closed.periods] == [hour(1), hour(6), hour(6)]
     assert closed.opened(period(8, item="disks")).spent(NOW).cost == 2 + 8 + 2 + 4
 
@@ -104,6 +104,63 @@ def test_prices_of_items_sum_up_to_that_of_the_stack(tmp_path: Path) -> None:
     assert [*rates] == ["tpu", "controller", "disks"]
     assert sum(rates.values()) == pytest.approx(cost_of(stack).per_hour)
     assert rates["disks"] == pytest.approx(100 * 0.1 / 730)
+
+
+# A month of all stacks of a project ----------------------------------------------------------
+
+
+def test_budget_counts_a_month_by_stack_and_user(tmp_path: Path) -> None:
+    periods = (
+        period(-100, -40, user="anna"),  # from October on: 36 hours before noon of the 2nd
+        period(-2, 3, stack="gpt", user="ben", per_hour=50.0),
+        period(9, user="anna"),
+        period(-800, -700),
+    )
+    stack = stack_of(tmp_path, "{budget: $250/month}")
+    use = Ledgers(stack, NOW, None, Ledger(periods=periods)).budget
+    assert str(use) == "$252.00 of $250.00 in 2026-11: gpt (ben) $250.00, bert (anna) $2.00"
+    with pytest.raises(TimedOut, match=r"gpt \(ben\) \$250.00"):
+        require_left(stack, None, use)
+
+
+def test_machine_counts_only_its_month_and_drops_what_was_before() -> None:
+    storage, ledger = Storage(), watchdog.Ledger(BUDGET)
+    earlier = (period(-800, -700), period(-60, -35, stack="gpt"), period(-1, 0, stack="gpt"))
+    storage.text = Ledger(periods=earlier).model_dump_json()
+    report(ledger, storage)
+    entries = Ledger.model_validate_json(storage.text).periods
+    assert [entry.started for entry in entries] == [hour(-60), hour(-1), NOON]
+    sums = ledger.sums(storage.time)
+    assert sums is not None
+    assert sums.cost == pytest.approx(2.0 + 2.0)  # 35 hours before noon of the 2nd: 1 hour counts
+    assert "limits.budget" in watchdog.spending_limit_reason({"budget": 4.0}, sums)
+
+
+def test_ten_machines_at_once_overspend_by_one_check_at_most() -> None:
+    storage, rate = Storage(), 45.0
+    items = [{**ITEM, "stack": f"stack-{number}", "per_hour": rate / 10} for number in range(10)]
+    ledgers = [watchdog.Ledger(BUDGET) for _ in items]
+    running, spent = set(range(10)), 0.0
+    while running:
+        for number in range(10):
+            storage.time += watchdog.MAX_TICK / 10  # each checks twice a minute
+            spent += len(running) * rate / 10 * watchdog.MAX_TICK / 10 / 3600
+            if number not in running:
+                continue
+            ledger = ledgers[number]
+            ledger.report(storage, [(items[number], NOON.timestamp())])  # type: ignore[arg-type]
+            sums = ledger.sums(storage.time)
+            assert sums is not None
+            if watchdog.spending_limit_reason(BUDGET, sums):
+                ledger.report(storage, [(items[number], None)])  # type: ignore[arg-type]
+                running.remove(number)
+    assert 4.0 <= spent <= 4.0 + rate * watchdog.MAX_TICK / 3600
+
+
+@pytest.mark.parametrize("text", ["300", "300/day", "-3/month", "x/month"])
+def test_budget_is_an_amount_per_month(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InvalidStack):
+        stack_of(tmp_path, f"{{budget: {text}}}")
 
 
 # What is left --------------------------------------------------------------------------------
@@ -119,13 +176,13 @@ def test_prices_of_items_sum_up_to_that_of_the_stack(tmp_path: Path) -> None:
 )
 def test_up_is_refused_when_nothing_is_left(tmp_path: Path, limits: str, is_left: bool) -> None:
     stack = stack_of(tmp_path, limits)
-    spending = spending_of(stack, Ledger(periods=(period(0, 3), period(4, 5))), NOW)
+    spending = Ledgers(stack, NOW, Ledger(periods=(period(0, 3), period(4, 5))), None).spending
     if is_left:
-        require_left(stack, spending)
+        require_left(stack, spending, None)
         assert str(spending) == "$8.00 of $8.10, 4 of 4.1 hours, since 2026-11-02 12:00 UTC"
         return
     with pytest.raises(TimedOut) as raised:
-        require_left(stack, spending)
+        require_left(stack, spending, None)
     assert "tpuctl up --new-limits" in raised.value.diagnostics[0].hint
 
 
@@ -178,28 +235,31 @@ class Storage:
         return 200, {"generation": str(self.generation)}
 
 
-SETTINGS = {"bucket": "b", "ledger": "tpuctl/spending/bert.json", "max_hours": 2, "max_cost": None}
+SETTINGS = {"bucket": "b", "object": "tpuctl/spending/bert.json", "max_hours": 2, "max_cost": None}
+
+
+BUDGET = {"bucket": "tpuctl-budget-p", "object": "tpuctl/spending/budget.json", "budget": 4.0}
 
 
 def report(ledger: watchdog.Ledger, storage: Storage, created: datetime | None = NOON) -> None:
     time = None if created is None else created.timestamp()
-    ledger.report(storage, SETTINGS, [(ITEM, time)])  # type: ignore[arg-type]
+    ledger.report(storage, [(ITEM, time)])  # type: ignore[arg-type]
 
 
 def test_machine_reports_once_a_minute_and_ends_what_it_deletes() -> None:
-    storage, ledger = Storage(), watchdog.Ledger()
+    storage, ledger = Storage(), watchdog.Ledger(SETTINGS)
     for _ in range(5):
         report(ledger, storage)
         storage.time += 30
     assert storage.generation == 3
     report(ledger, storage, None)
     (entry,) = Ledger.model_validate_json(storage.text).periods
-    known = {"user": "me", "per_hour": 4.5, "seen": NOON + timedelta(seconds=120)}
-    assert entry == period(0, 150 / 3600, **known)
+    reported = {"user": "me", "per_hour": 4.5, "last_report": NOON + timedelta(seconds=120)}
+    assert entry == period(0, 150 / 3600, **reported)
 
 
 def test_machine_counts_what_earlier_machines_and_others_spent() -> None:
-    storage, ledger = Storage(), watchdog.Ledger()
+    storage, ledger = Storage(), watchdog.Ledger(SETTINGS)
     storage.text = Ledger(periods=(period(-9, -8), period(-1))).model_dump_json()
     report(ledger, storage)
     entries = Ledger.model_validate_json(storage.text).periods
@@ -211,7 +271,7 @@ def test_machine_counts_what_earlier_machines_and_others_spent() -> None:
 
 
 def test_machine_tries_again_after_another_has_written() -> None:
-    storage, ledger = Storage(), watchdog.Ledger()
+    storage, ledger = Storage(), watchdog.Ledger(SETTINGS)
     report(ledger, storage)
     other = Ledger.model_validate_json(storage.text).with_period(period(-9, -8)).model_dump_json()
     storage.text, storage.generation, storage.time = other, 7, storage.time + 60
@@ -220,7 +280,7 @@ def test_machine_tries_again_after_another_has_written() -> None:
 
 
 def test_unreadable_ledger_counts_on() -> None:
-    storage, ledger = Storage(), watchdog.Ledger()
+    storage, ledger = Storage(), watchdog.Ledger(SETTINGS)
     report(ledger, storage)
     storage.time += 3600
     storage.failures = [503]
@@ -231,9 +291,16 @@ def test_unreadable_ledger_counts_on() -> None:
     assert (sums.cost, sums.hours) == (pytest.approx(4.5), pytest.approx(1.0))
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"periods": [1]}', '{"periods": [{"item": "tpu"}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("[]", "{}", '{"periods": [1]}', '{"periods": [{"item": "tpu"}]}'),
+        Ledger(periods=(period(0),)).model_dump_json().replace("2.0", "NaN"),
+        Ledger(periods=(period(0),)).model_dump_json().replace("2.0", "-2.0"),
+    ],
+)
 def test_damaged_ledger_is_neither_counted_nor_overwritten(text: str) -> None:
-    storage, ledger = Storage(), watchdog.Ledger()
+    storage, ledger = Storage(), watchdog.Ledger(SETTINGS)
     storage.text = text
     with pytest.raises(Exception):  # noqa: B017 - as many kinds as there are of damage
         report(ledger, storage)

@@ -166,15 +166,13 @@ class Tpuctl:
 
     # The stack -----------------------------------------------------------------------------
 
-    async def plan(
-        self, zone: str | None = None, *, race: bool = False, new_limits: bool = False
-    ) -> Prepared:
+    async def plan(self, zone: str | None = None, *, race: bool = False) -> Prepared:
         """What `up` would do, in a zone. Reads the cloud, changes nothing. Raises InvalidStack."""
         from tpuctl.flows.stack.plan import plan
 
         self.stack.require_valid()  # before starting the local cloud
         candidate = None if zone is None else self.stack.in_zone(zone).candidate
-        return await plan(self.context, candidate, race=race, new_limits=new_limits)
+        return await plan(self.context, candidate, race=race)
 
     def job_python(self) -> PythonChoice:
         """The Python of jobs with the files of the stack's folder, without a script's metadata.

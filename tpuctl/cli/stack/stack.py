@@ -61,8 +61,7 @@ def plan(context: typer.Context, race: Race = False) -> None:
         _show_prepared(state, prepared)
         if python.build is not None:
             state.note(f"Jobs bring {python}.")
-        is_used_up = prepared.spending is not None and prepared.spending.is_used_up
-        if error is None and not is_used_up:
+        if error is None and not prepared.is_used_up:
             command = f"run {state.guess_script()}"
             if not prepared.plan.is_empty:
                 command = f"up{' --race' * race}"
@@ -71,7 +70,7 @@ def plan(context: typer.Context, race: Race = False) -> None:
     state.answer(lambda: responses.stacks.Plan.of(prepared, python.version), show)
     if error is not None:
         raise error
-    require_left(prepared.stack, prepared.spending)
+    require_left(prepared.stack, prepared.spending, prepared.budget)
 
 
 def up(context: typer.Context, race: Race = False, new_limits: NewLimits = False) -> None:
@@ -387,5 +386,5 @@ def _show_prepared(state: State, prepared: Prepared) -> None:
     show_plan(prepared.plan, no_color=state.no_color)
     costs = (prepared.cost, prepared.fallback_costs, prepared.race_cost)
     show_costs(prepared.stack, *costs, is_free=state.is_free)
-    show_spending(prepared.spending)
+    show_spending(prepared.spending, prepared.budget)
     show_quota(prepared.quota)

@@ -20,7 +20,9 @@ def show_snapshot(snapshot: Snapshot, typed: Callable[[str], str], *, is_free: b
     stack_status = snapshot.status
     facts = [fact for job in snapshot.jobs for fact in job_facts(job, snapshot.at)]
     if snapshot.spending is not None:
-        facts.insert(0, ("limits", f"used {snapshot.spending}"))
+        facts.append(("limits", f"used {snapshot.spending}"))
+    if snapshot.budget is not None:
+        facts.append(("budget", f"used {snapshot.budget}"))
     show_status(
         stack_status.stack,
         stack_status.inventory,

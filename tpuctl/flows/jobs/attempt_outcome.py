@@ -13,7 +13,7 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.machines.controller import is_controller_gone
 from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
-from tpuctl.flows.stack.spending import read_ledger
+from tpuctl.flows.stack.spending import read_ledgers
 from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.events import Emit, Note, ignore
 from tpuctl.model.jobs.failures import LOG_TAIL, Failure, Machines, classify
@@ -100,7 +100,7 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
 
     They are identified by id, since machines may have been recreated under the same names.
     """
-    resources, contents, ledger = await asyncio.gather(
+    resources, contents, ledgers = await asyncio.gather(
         list_resources(
             cloud,
             stack.project,
@@ -109,7 +109,7 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
             zones=(record.zone,),
         ),
         Record(stack, cloud).read(),
-        read_ledger(stack, cloud),
+        read_ledgers(stack, cloud),
     )
     now = cloud.server_clock.now() + CLOCK_SKEW
     placement = record.placement
@@ -133,7 +133,7 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
             stack,
             placement.created if placement is not None else None,
             now,
-            NOTHING_SPENT if ledger is None else ledger.spent(now),
+            replace(ledgers, now=now).spent(),
         ),
     )
     has_ended = stack.is_compute and machines.state in ENDING_STATES
@@ -201,6 +201,8 @@ def reached_limit(
     cost = max(age * (hourly or 0.0), spent.cost)
     if limits.max_cost is not None and cost >= limits.max_cost:
         return f"limits.max_cost, {dollars(limits.max_cost)}"
+    if stack.budget is not None and spent.month >= stack.budget:
+        return f"limits.budget, {stack.file.limits.budget}"
     queue = stack.file.tpu.queue
     run_for = queue.run_for if queue is not None else None
     if run_for is not None and age * 3600 >= seconds_of(run_for):

@@ -13,13 +13,12 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import job_ids, load_job, reconcile_status
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.apply import combined_error
-from tpuctl.flows.stack.spending import read_ledger, spending_of
+from tpuctl.flows.stack.spending import Ledgers, read_ledgers
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.log_position import LogPosition
 from tpuctl.jobs.logs import parse_worker
 from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.logs.progress import LINES, TAIL, Progress, progress_of
-from tpuctl.model.stack.spending import Spending
 from tpuctl.model.status.inventory import with_requests
 from tpuctl.model.status.snapshot import JobSnapshot, Snapshot, StackStatus
 from tpuctl.model.text.record_parsing import parse_answer
@@ -104,7 +103,7 @@ class StackWatch:
         self._reaches_machines = reaches_machines
         self._jobs: JobWatch | None = None
         self._last: Snapshot | None = None
-        self._spending: Spending | None = None
+        self._ledgers: Ledgers | None = None
 
     async def poll(self) -> Snapshot:
         last = self._last
@@ -118,17 +117,18 @@ class StackWatch:
         else:
             try:
                 jobs, problem = await self._poll_jobs(stack_status.bucket)
-                self._spending = await self._read_spending(stack_status)
+                self._ledgers = await self._read_ledgers(stack_status)
             except TpuctlError as error:
                 problem = error.diagnostics[0]
-        self._last = Snapshot(stack_status.at, stack_status, jobs, problem, self._spending)
+        spending = None if self._ledgers is None else self._ledgers.spending
+        budget = None if self._ledgers is None else self._ledgers.budget
+        self._last = Snapshot(stack_status.at, stack_status, jobs, problem, spending, budget)
         return self._last
 
-    async def _read_spending(self, stack_status: StackStatus) -> Spending | None:
-        if not self._context.has_file or stack_status.bucket is None:
+    async def _read_ledgers(self, stack_status: StackStatus) -> Ledgers | None:
+        if stack_status.bucket is None:
             return None
-        ledger = await read_ledger(stack_status.stack, self._context.cloud)
-        return spending_of(stack_status.stack, ledger, stack_status.at)
+        return await read_ledgers(stack_status.stack, self._context.cloud)
 
     async def _poll_jobs(
         self, bucket: str | None

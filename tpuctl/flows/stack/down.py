@@ -28,7 +28,7 @@ from tpuctl.model.status.status import Down, Holding, Remaining
 from tpuctl.model.text.names import CACHE
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
-from tpuctl.resources.access.secret_grants import removed_secret_grants
+from tpuctl.resources.access.secret_grants import removed_grants
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.leftover import UnreadResource
 from tpuctl.resources.project.bucket import Bucket
@@ -166,7 +166,7 @@ async def prepare_down(
     record_errors: dict[str, TpuctlError] = {}
     leftovers = in_other_zones(existing, stack, cloud, resources, delete_bucket=delete_bucket)
     try:
-        leftovers += await removed_secret_grants(stack, cloud, resources)
+        leftovers += await removed_grants(stack, cloud, resources)
     except TpuctlError as error:
         record_errors[Record(stack, cloud).uri] = error
     if leftovers:

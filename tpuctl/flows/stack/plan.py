@@ -17,7 +17,7 @@ from tpuctl.flows.machines.controller_recovery import recovery_plan
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import read_limits, read_region, report_of
-from tpuctl.flows.stack.spending import read_ledger, require_counted, spending_of
+from tpuctl.flows.stack.spending import read_ledgers, require_life_limits
 from tpuctl.flows.stack.zones import has_active, home, refuse_other_slices
 from tpuctl.model.capacity.quota import QuotaReport
 from tpuctl.model.cost.cost import Cost
@@ -26,12 +26,12 @@ from tpuctl.model.cost.stack_cost import cost_of, fallback_costs
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.candidates import Candidate
-from tpuctl.model.stack.spending import Spending
+from tpuctl.model.stack.spending import BudgetUse, Spending
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.charges import is_charged
 from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.remote.iap import RELAY_RANGE
-from tpuctl.resources.access.secret_grants import removed_secret_grants
+from tpuctl.resources.access.secret_grants import removed_grants
 from tpuctl.resources.access.service_account import require_account
 from tpuctl.resources.composition import beside_tpu, in_other_zones, kind_of, resources_of
 from tpuctl.resources.network.network import Network
@@ -57,6 +57,7 @@ class Prepared:
     race: Race | None = None  # between zones, one of which gets the TPU
     unread: frozenset[str] = frozenset()  # kinds of a stack that was up, in disabled APIs
     spending: Spending | None = None  # of limits that count it
+    budget: BudgetUse | None = None  # of the project
     former_spending: Spending | None = None  # which --new-limits no longer counts
 
     @property
@@ -73,6 +74,11 @@ class Prepared:
     def race_cost(self) -> RaceCost | None:
         """What the race may cost in addition."""
         return None if self.race is None else race_cost(self.stack, self.race.zones)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nothing is left of a limit."""
+        return any(use is not None and use.is_used_up for use in (self.spending, self.budget))
 
     @property
     def enables_apis(self) -> bool:
@@ -109,13 +115,12 @@ async def plan(
     if race:
         _require_raceable(stack)
     if new_limits:
-        require_counted(stack)
+        require_life_limits(stack)
     if context.controller is not None:
-        ledger = await read_ledger(stack, cloud)
-        now = cloud.server_clock.now()
-        stack = stack if ledger is None else replace(stack, spent=ledger.spent(now))
+        ledgers = await read_ledgers(stack, cloud)
+        stack = replace(stack, spent=ledgers.spent())
         recovery = await recovery_plan(stack, cloud, keys.public_lines)
-        return Prepared(stack, *recovery, spending=spending_of(stack, ledger, now))
+        return Prepared(stack, *recovery, spending=ledgers.spending, budget=ledgers.budget)
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(
         stack,
@@ -184,14 +189,10 @@ async def prepare_up(
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
         stack_in_use = stack.at(candidate or home(stack, of_stack))
-        ledger = await read_ledger(stack, cloud)
-        now = cloud.server_clock.now()
-        former = spending_of(stack, ledger, now) if new_limits else None
-        if ledger is not None:
-            ledger = ledger.restarted(now) if new_limits else ledger
-            has_tpu = any(item.kind_class.is_tpu and is_charged(item) for item in of_stack)
-            stack_in_use = replace(stack_in_use, spent=ledger.spent(now, has_tpu=has_tpu))
-        spending = spending_of(stack, ledger, now)
+        former = await read_ledgers(stack, cloud)
+        ledgers = former.restarted() if new_limits else former
+        has_tpu = any(item.kind_class.is_tpu and is_charged(item) for item in of_stack)
+        stack_in_use = replace(stack_in_use, spent=ledgers.spent(has_tpu=has_tpu))
         zones = tuple(candidate.zone for candidate in stack.candidates if candidate.api == "tpu")
         entered = Race(zones) if race and not has_active(of_stack) else None
         region = (
@@ -210,17 +211,27 @@ async def prepare_up(
             resources,
             beside_creation=True,
         )
-        resources += await removed_secret_grants(stack_in_use, cloud, resources)
+        resources += await removed_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources, enables_apis=True))
         await _refuse_lost_account(stack_in_use, plan, resources)
         if entered is not None:
             plan = _with_zone_undecided(plan, beside_tpu(resources))
         if limits is None or region is None:
-            return Prepared(stack_in_use, plan, resources, spending=spending)
+            return Prepared(stack_in_use, plan, resources)
         quota = report_of(stack_in_use, plan, in_project, await limits, await region)
         was_up = bool(disabled) and await was_brought_up(stack_in_use, cloud, of_stack)
         unread = frozenset(disabled if was_up else ())
-        return Prepared(stack_in_use, plan, resources, quota, entered, unread, spending, former)
+        return Prepared(
+            stack_in_use,
+            plan,
+            resources,
+            quota,
+            entered,
+            unread,
+            ledgers.spending,
+            ledgers.budget,
+            former.spending if new_limits else None,
+        )
     finally:
         for task in (limits, region):
             if task is not None:

@@ -1,36 +1,73 @@
-"""What a stack has spent of its limits: read, refused when nothing is left, counted from zero."""
+"""What stacks have spent of their limits: read, refused when nothing is left, counted from zero."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound, TimedOut, Usage
 from tpuctl.model.cost.stack_cost import hourly_rates
-from tpuctl.model.stack.spending import DISKS, Ledger, Period, Spending
+from tpuctl.model.stack.spending import DISKS, BudgetUse, Ledger, Period, Spending, Spent
 from tpuctl.model.stack.stack import Stack
+from tpuctl.polling import gather_all
 from tpuctl.resources.project.ledger import LedgerObject
 
 
-async def read_ledger(stack: Stack, cloud: Cloud) -> Ledger | None:
-    """The stack's ledger; None if no limit counts what is spent. Raises what keeps it from being
-    read: then nothing may be spent."""
-    return await LedgerObject.of(stack, cloud).read() if stack.counts_spending else None
+@dataclass(frozen=True)
+class Ledgers:
+    """What limits count, as of a time: of the stack's life, and of all stacks of the project in a
+    month. None is for no such limit."""
+
+    stack: Stack
+    now: datetime
+    life: Ledger | None
+    month: Ledger | None
+
+    @property
+    def spending(self) -> Spending | None:
+        if self.life is None:
+            return None
+        spent, limits = self.life.spent(self.now), self.stack.file.limits
+        return Spending(spent.cost, spent.hours, limits.max_cost, limits.max_hours, self.life.begin)
+
+    @property
+    def budget(self) -> BudgetUse | None:
+        if self.month is None or self.stack.budget is None:
+            return None
+        return BudgetUse.of(self.month, self.stack.budget, self.now)
+
+    def spent(self, *, has_tpu: bool = False) -> Spent:
+        """What new machines are told; `has_tpu`: without the TPU that exists."""
+        spent = Spent() if self.life is None else self.life.spent(self.now, has_tpu=has_tpu)
+        return replace(spent, month=0.0 if self.budget is None else self.budget.cost)
+
+    def restarted(self) -> Ledgers:
+        """With a life that begins now."""
+        life = None if self.life is None else self.life.restarted(self.now)
+        return replace(self, life=life)
 
 
-def spending_of(stack: Stack, ledger: Ledger | None, now: datetime) -> Spending | None:
-    """What was spent of the limits; None if no limit counts it."""
-    if ledger is None:
-        return None
-    spent, limits = ledger.spent(now), stack.file.limits
-    return Spending(spent.cost, spent.hours, limits.max_cost, limits.max_hours, ledger.begin)
+async def read_ledgers(stack: Stack, cloud: Cloud) -> Ledgers:
+    """The ledgers that limits count by. Raises what keeps one from being read: then nothing may be
+    spent."""
+
+    async def read(ledger: LedgerObject, *, is_used: bool) -> Ledger | None:
+        return await ledger.read() if is_used else None
+
+    life, month = await gather_all(
+        [
+            read(LedgerObject.of(stack, cloud), is_used=stack.has_life_limits),
+            read(LedgerObject.of_budget(stack, cloud), is_used=stack.budget is not None),
+        ]
+    )
+    return Ledgers(stack, cloud.server_clock.now(), life, month)
 
 
-def require_counted(stack: Stack) -> None:
-    """Raise Usage if no limit counts what is spent."""
-    if not stack.counts_spending:
+def require_life_limits(stack: Stack) -> None:
+    """Raise Usage if no limit counts what the stack has spent since its first `up`."""
+    if not stack.has_life_limits:
         raise Usage(
             "No limit to reset",
             f"{stack.path} sets neither limits.max_cost nor limits.max_hours",
@@ -39,18 +76,24 @@ def require_counted(stack: Stack) -> None:
         )
 
 
-def require_left(stack: Stack, spending: Spending | None) -> None:
-    """Raise TimedOut if nothing is left of the limits."""
+def require_left(stack: Stack, spending: Spending | None, budget: BudgetUse | None) -> None:
+    """Raise TimedOut if nothing is left of a limit."""
     if spending is not None and spending.is_used_up:
         raise TimedOut(
             "Limit reached",
             f"the machines of stack {stack.name} have used {spending}",
             hint=f"Raise limits in {stack.path}, or reset them:\n    tpuctl up --new-limits",
         )
+    if budget is not None and budget.is_used_up:
+        raise TimedOut(
+            "Budget used up",
+            f"the stacks of project {stack.project} have cost {budget}",
+            hint=f"Raise limits.budget in {stack.path}, or wait for the next month.",
+        )
 
 
 async def count_spending(stack: Stack, cloud: Cloud, *, is_new: bool) -> bool:
-    """Prepare the ledger for machines that are created next; `is_new`: from zero.
+    """Prepare the ledgers for machines that are created next; `is_new`: the stack's from zero.
 
     Machines report themselves, data disks cannot. Returns False if there is no bucket yet.
     """
@@ -58,7 +101,7 @@ async def count_spending(stack: Stack, cloud: Cloud, *, is_new: bool) -> bool:
 
     def change(ledger: Ledger) -> Ledger:
         now = cloud.server_clock.now().replace(microsecond=0)
-        if is_new:
+        if is_new and ledger_object.is_of_stack:
             ledger = ledger.restarted(now)
         if not rate:
             return ledger
@@ -72,20 +115,20 @@ async def count_spending(stack: Stack, cloud: Cloud, *, is_new: bool) -> bool:
         )
         return ledger.opened(disks)
 
-    return await _update(stack, cloud, change)
+    has_buckets = True
+    for ledger_object in LedgerObject.all_of(stack, cloud):
+        try:
+            await ledger_object.update(change)
+        except NotFound:
+            has_buckets = False
+    return has_buckets
 
 
 async def end_spending(stack: Stack, cloud: Cloud) -> None:
-    """Add the end of everything to the ledger, if there is one."""
-    with suppress(NotFound):
-        if (await LedgerObject.of(stack, cloud).read()).periods:
-            now = cloud.server_clock.now()
-            await _update(stack, cloud, lambda ledger: ledger.closed(now))
-
-
-async def _update(stack: Stack, cloud: Cloud, change: Callable[[Ledger], Ledger]) -> bool:
-    try:
-        await LedgerObject.of(stack, cloud).update(change)
-    except NotFound:
-        return False
-    return True
+    """Add the end of everything of a stack to its ledgers, if there are any; without a stack file,
+    both are looked for."""
+    now = cloud.server_clock.now()
+    for ledger in (LedgerObject.of(stack, cloud), LedgerObject.of_budget(stack, cloud)):
+        with suppress(NotFound):
+            if (await ledger.read()).periods:
+                await ledger.update(lambda before: before.closed(stack.name, now))

@@ -107,7 +107,7 @@ async def up(
     stack, cloud, emit = context.stack, context.cloud, context.emit
     prepared = prepared or await plan(context, race=race, new_limits=new_limits)
     _require_quota(prepared, cloud)
-    require_left(stack, prepared.spending)
+    require_left(stack, prepared.spending, prepared.budget)
     if (note := other_folder_note(stack, context.jobs_cloud)) is not None:
         emit(note)
     if confirm is not None and not prepared.plan.is_empty:

@@ -336,6 +336,9 @@ class AccessSection(Section):
     user: UserName = Field("auto", description="User on the workers; auto: your local user name.")
 
 
+MONTHLY_BUDGET = r"^\$?\d+(\.\d+)?/month$"
+
+
 class LimitsSection(Section):
     max_hours: float | None = Field(
         None,
@@ -351,6 +354,12 @@ class LimitsSection(Section):
         allow_inf_nan=False,
         description="Maximum cost of all machines and disks since the first `up` in US dollars, "
         "after which the machines are deleted; `up --new-limits` counts from zero.",
+    )
+    budget: str | None = Field(
+        None,
+        pattern=MONTHLY_BUDGET,
+        description="Maximum cost per calendar month (UTC) of all stacks of the project that set a "
+        "budget, together, in US dollars: 300/month. Then their machines are deleted.",
     )
     idle: Duration | None = Field(
         "30m",

@@ -1,4 +1,5 @@
-"""What a stack has spent, by the periods in which it had machines: its ledger in the bucket.
+"""What a stack, or all of a project, have spent, by the periods in which they had machines: a
+ledger in a bucket.
 
 `jobs/shipped/watchdog/watchdog.py` adds and sums the same periods; a test compares both.
 """
@@ -6,7 +7,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,6 +30,7 @@ class Spent:
     cost: float = 0.0
     hours: float = 0.0
     since: datetime | None = None  # when `up --new-limits` began a new count
+    month: float = 0.0  # US dollars of all stacks of the project, this month
 
 
 NOTHING_SPENT = Spent()
@@ -45,7 +47,7 @@ class Period(BaseModel):
     user: Name = ""
     started: Moment
     per_hour: Rate
-    seen: Moment | None = None  # last report of its machines; None: it reports nothing
+    last_report: Moment | None = None  # last report of its machines; None: it reports nothing
     ended: Moment | None = None
 
     @property
@@ -56,7 +58,7 @@ class Period(BaseModel):
         """Until when it counts. Without an end, or a report, it counts on."""
         if self.ended is not None:
             return min(now, self.ended)
-        return now if self.seen is None else min(now, self.seen + SILENCE)
+        return now if self.last_report is None else min(now, self.last_report + SILENCE)
 
     def hours(self, now: datetime, since: datetime | None) -> float:
         """How long it was charged since a time."""
@@ -78,6 +80,17 @@ class Ledger(BaseModel):
         """From when it counts."""
         return self.since or min((period.started for period in self.periods), default=None)
 
+    def costs_of_month(self, now: datetime) -> dict[tuple[str, str], float]:
+        """US dollars since the first of the month, by stack and user, the highest first."""
+        begin = month_start(now)
+        costs: dict[tuple[str, str], float] = {}
+        for period in self.periods:
+            cost = period.per_hour * period.hours(now, begin)
+            if cost:
+                owner = (period.stack, period.user)
+                costs[owner] = costs.get(owner, 0.0) + cost
+        return dict(sorted(costs.items(), key=lambda entry: -entry[1]))
+
     def spent(self, now: datetime, *, has_tpu: bool = False) -> Spent:
         """The sum; `has_tpu`: without the TPU that exists."""
         periods = [
@@ -92,10 +105,13 @@ class Ledger(BaseModel):
         )
         return Spent(cost, sum(with_tpu), self.since)
 
-    def closed(self, now: datetime) -> Self:
-        """With the end of everything."""
+    def closed(self, stack: str, now: datetime) -> Self:
+        """With the end of everything of a stack."""
         periods = tuple(
-            period.model_copy(update={"ended": period.end(now)}) for period in self.periods
+            period.model_copy(update={"ended": period.end(now)})
+            if period.stack == stack
+            else period
+            for period in self.periods
         )
         return self.model_copy(update={"periods": periods})
 
@@ -107,8 +123,7 @@ class Ledger(BaseModel):
     def opened(self, period: Period) -> Self:
         """With a period, unless one of its item in its zone is open."""
         is_open = any(
-            (other.item, other.zone) == (period.item, period.zone) and other.ended is None
-            for other in self.periods
+            other.ended is None and other.key[:-1] == period.key[:-1] for other in self.periods
         )
         periods = self.periods if is_open else (*self.periods, period)
         return self.model_copy(update={"periods": periods})
@@ -117,6 +132,52 @@ class Ledger(BaseModel):
         """With nothing spent yet; only what exists counts on."""
         periods = tuple(period for period in self.periods if period.ended is None)
         return self.model_copy(update={"since": now, "periods": periods})
+
+
+def month_start(now: datetime) -> datetime:
+    """The first moment of a month, in UTC, as on machines."""
+    return now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a stack costs in a month, by the user who created its machines."""
+
+    stack: str
+    user: str
+    cost: float
+
+
+@dataclass(frozen=True)
+class BudgetUse:
+    """What was spent of a month's budget of a project."""
+
+    budget: float
+    month: datetime  # its beginning
+    shares: tuple[Share, ...]
+
+    @classmethod
+    def of(cls, ledger: Ledger, budget: float, now: datetime) -> Self:
+        """What the ledger of a project's stacks says."""
+        costs = ledger.costs_of_month(now).items()
+        return cls(budget, month_start(now), tuple(Share(*owner, cost) for owner, cost in costs))
+
+    @property
+    def cost(self) -> float:
+        return sum(share.cost for share in self.shares)
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.cost >= self.budget
+
+    def __str__(self) -> str:
+        """`$300.20 of $300.00 in 2026-11: bert (anna) $200.00, gpt (ben) $100.20`."""
+        shares = ", ".join(
+            f"{share.stack}{f' ({share.user})' if share.user else ''} {dollars(share.cost)}"
+            for share in self.shares
+        )
+        text = f"{dollars(self.cost)} of {dollars(self.budget)} in {self.month:%Y-%m}"
+        return f"{text}: {shares}" if shares else text
 
 
 @dataclass(frozen=True)

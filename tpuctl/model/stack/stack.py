@@ -204,12 +204,23 @@ class Stack:
     def has_limits(self) -> bool:
         """Whether machines delete themselves at limits."""
         limits = self.file.limits
-        return any(limit is not None for limit in (limits.idle, limits.max_hours, limits.max_cost))
+        return limits.idle is not None or self.counts_spending
 
     @property
     def counts_spending(self) -> bool:
-        """Whether limits count what all machines of the stack have spent."""
+        """Whether limits count what machines have spent."""
+        return self.has_life_limits or self.budget is not None
+
+    @property
+    def has_life_limits(self) -> bool:
+        """Whether limits count what all machines of the stack have spent since its first `up`."""
         return self.file.limits.max_hours is not None or self.file.limits.max_cost is not None
+
+    @property
+    def budget(self) -> float | None:
+        """US dollars a month for all stacks of the project that have a budget."""
+        text = self.file.limits.budget
+        return None if text is None else float(text.removesuffix("/month").lstrip("$"))
 
     @property
     def has_recovery(self) -> bool:

@@ -23,6 +23,8 @@ NOTEBOOKS = "tpuctl/notebooks"
 NOTIFICATIONS = "tpuctl/notifications"
 RECORDS = "tpuctl/stacks"
 SPENDING = "tpuctl/spending"
+BUDGET_LEDGER = f"{SPENDING}/budget.json"
+BUDGET_LABEL = "tpuctl-budget"  # of the bucket that all stacks of a project share
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
 WATCHDOG_ROLE = "tpuctl.watchdog"
 # Separate, so that machines that may only delete machines cannot create any.
@@ -117,6 +119,11 @@ class Names:
     def ledger(self) -> str:
         """The object with what the stack has spent."""
         return f"{SPENDING}/{self.stack}.json"
+
+    @property
+    def budget_bucket(self) -> str:
+        """The bucket with what all stacks of the project spend; unique, as `bucket`."""
+        return f"{BUDGET_LABEL}-{self.project.replace(':', '-').replace('.', '-')}"
 
     @property
     def notifications(self) -> str:

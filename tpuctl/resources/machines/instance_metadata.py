@@ -13,7 +13,7 @@ from tpuctl.model.stack.notification_settings import notification_settings
 from tpuctl.model.stack.spending import CONTROLLER, NOTHING_SPENT, TPU, Spent
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
-from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.names import BUDGET_LEDGER, STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.units import dollars
 
@@ -38,6 +38,8 @@ def prerequisites(stack: Stack) -> set[str]:
     So a machine is never charged without a watchdog that may delete it.
     """
     needed = {f"account/{stack.names.service_account}"} if stack.creates_service_account else set()
+    if stack.budget is not None:
+        needed.add(f"budget-grants/{stack.names.budget_bucket}")
     return needed | ({f"project-grants/{stack.project}"} if stack.has_limits else set())
 
 
@@ -149,16 +151,10 @@ def _spending(
         urls[CONTROLLER] = controller
     common = {"stack": stack.name, "zone": stack.zone}
     rates = hourly_rates(stack)
-    limits = stack.file.limits
-    since = stack.spent.since
     return {
         "spending": {
             "instance": stack.nodes[0] if is_instance else "",
-            "bucket": stack.bucket,
-            "ledger": stack.names.ledger,
-            "since": since and since.isoformat(),  # a change updates the machines' metadata
-            "max_cost": limits.max_cost,
-            "max_hours": limits.max_hours,
+            "ledgers": _ledgers(stack),
             "items": [
                 {
                     **common,
@@ -171,6 +167,26 @@ def _spending(
             ],
         }
     }
+
+
+def _ledgers(stack: Stack) -> list[dict[str, Any]]:
+    """Where machines report what they spend, and the limits of the sums."""
+    limits, since = stack.file.limits, stack.spent.since
+    ledgers: list[dict[str, Any]] = []
+    if stack.has_life_limits:
+        ledgers.append(
+            {
+                "bucket": stack.bucket,
+                "object": stack.names.ledger,
+                "since": since and since.isoformat(),  # a change updates the machines' metadata
+                "max_cost": limits.max_cost,
+                "max_hours": limits.max_hours,
+            }
+        )
+    if stack.budget is not None:
+        bucket = {"bucket": stack.names.budget_bucket, "object": BUDGET_LEDGER}
+        ledgers.append({**bucket, "budget": stack.budget})
+    return ledgers
 
 
 def _location(stack: Stack) -> str:
@@ -204,6 +220,10 @@ def _age(stack: Stack, spent: Spent) -> dict[str, Any]:
         reason = f"it has cost {dollars(cost)} at {dollars(hourly)} an hour"
         reason += _before(spent.cost, dollars(spent.cost))
         ages.append((affordable_seconds(cost, hourly), f"{reason} (limits.max_cost)"))
+    if stack.budget is not None and hourly:
+        cost = max(0.0, stack.budget - spent.month)
+        reason = f"it has cost the {dollars(cost)} that were left of {limits.budget}"
+        ages.append((affordable_seconds(cost, hourly), f"{reason} (limits.budget)"))
     seconds, reason = min(ages, default=(None, ""))
     if seconds is not None:
         seconds = max(MIN_SECONDS, seconds)  # the watchdog takes 0 for no limit

@@ -1,4 +1,4 @@
-"""The ledger of a stack: what it has spent, in an object of its bucket that its machines update."""
+"""Ledgers: what a stack, or all of a project, have spent, in objects that machines update."""
 
 from __future__ import annotations
 
@@ -10,20 +10,33 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.stack.spending import VERSION, Ledger
 from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.names import BUDGET_LEDGER
 
 
 class LedgerObject:
     """Reads and writes a ledger. Nothing may be spent while it cannot be read."""
 
-    def __init__(self, cloud: Cloud, bucket: str, name: str) -> None:
+    def __init__(self, cloud: Cloud, bucket: str, name: str, *, is_of_stack: bool) -> None:
         self._cloud = cloud
         self._store = cloud.objects(bucket)
         self._name = name
+        self.is_of_stack = is_of_stack
 
     @classmethod
     def of(cls, stack: Stack, cloud: Cloud) -> LedgerObject:
         """The ledger of a stack."""
-        return cls(cloud, stack.bucket, stack.names.ledger)
+        return cls(cloud, stack.bucket, stack.names.ledger, is_of_stack=True)
+
+    @classmethod
+    def of_budget(cls, stack: Stack, cloud: Cloud) -> LedgerObject:
+        """The ledger of all stacks of the project that have a budget."""
+        return cls(cloud, stack.names.budget_bucket, BUDGET_LEDGER, is_of_stack=False)
+
+    @classmethod
+    def all_of(cls, stack: Stack, cloud: Cloud) -> list[LedgerObject]:
+        """The ledgers that the stack's limits count by."""
+        ledgers = [cls.of(stack, cloud)] if stack.has_life_limits else []
+        return ledgers if stack.budget is None else [*ledgers, cls.of_budget(stack, cloud)]
 
     @property
     def uri(self) -> str:

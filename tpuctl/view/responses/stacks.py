@@ -98,6 +98,21 @@ class Spending(Response):
     since: Timestamp | None
 
 
+class BudgetShare(Response):
+    stack: str
+    user: str
+    cost: Dollars
+
+
+class Budget(Response):
+    """What all stacks of the project with a budget have cost in the month that began at `month`."""
+
+    budget: Number
+    cost: Dollars
+    month: Timestamp
+    shares: list[BudgetShare]
+
+
 class Plan(Response):
     """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack.
 
@@ -118,6 +133,7 @@ class Plan(Response):
     race: Race | None = source("race_cost")
     quota: Quota
     spending: Spending | None
+    budget: Budget | None
 
     @classmethod
     def of(cls, prepared: object, python: str | None) -> Plan:
@@ -217,6 +233,7 @@ class Status(Response):
     cost_so_far: Dollars | None
     complete: bool
     spending: Spending | None
+    budget: Budget | None
     advice: list[Advice]
     jobs: list[JobSnapshot]
     unlisted: list[str]

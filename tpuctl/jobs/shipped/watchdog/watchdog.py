@@ -19,10 +19,11 @@ changed while it runs:
                           one machine
     delete                URLs of the resources to delete, in order; the machine itself is last
     count_chip_use        whether a program that holds a chip counts as activity
-    spending              limits of what all machines of the stack spend, whose first worker, or
-                          controller, reports `items` to the ledger in the bucket. As soon as that
-                          has been read, its sum replaces the maximum age; until then, what was
-                          left is in the metadata `tpuctl-left`, with the user who is counted
+    spending              limits of what all machines of the stack, or of the project in a month,
+                          spend: the first worker, or the controller, reports `items` to `ledgers`
+                          in buckets. As soon as they have been read, their sums replace the
+                          maximum age; until then, what was left is in the metadata `tpuctl-left`,
+                          with the user who is counted
     notify                settings of notifications, if the stack file has any: `bell.py`, whose
                           programs are in the metadata `tpuctl-bell`, sends them
 
@@ -66,6 +67,7 @@ LEFT = "instance/attributes/tpuctl-left"
 STORAGE = "https://storage.googleapis.com"
 REPORT_SECONDS = 60.0  # between reports to the ledger
 SILENCE = 300.0  # that a period counts on after its last report
+MAX_PRICE = 1e6  # US dollars per hour of a period
 MAX_CONFLICTS = 5  # with other machines that write to the ledger
 PERIOD_KEY = ("stack", "item", "zone")
 END_POLL_SECONDS = 2.0
@@ -194,19 +196,27 @@ def period_end(period: Mapping[str, Any], now: float, read: float) -> float:
     """Until when a period counts. If it had reported when the ledger was read, it counts on."""
     if period.get("ended"):
         return min(now, parse_timestamp(period["ended"]))
-    silent = parse_timestamp(period["seen"]) + SILENCE if period.get("seen") else now
+    silent = parse_timestamp(period["last_report"]) + SILENCE if period.get("last_report") else now
     return now if silent >= read else silent
 
 
-def spent(ledger: Mapping[str, Any], now: float, read: float) -> Spent:
-    """The sum of a ledger that was last read at a time."""
-    since = parse_timestamp(ledger["since"]) if ledger.get("since") else 0.0
+def month_start(now: float) -> float:
+    """The first second of the month, in UTC."""
+    year, month = time.gmtime(now)[:2]
+    return float(calendar.timegm((year, month, 1, 0, 0, 0)))
+
+
+def spent(ledger: Mapping[str, Any], now: float, read: float, begin: float = 0.0) -> Spent:
+    """The sum of a ledger that was last read at a time, since another."""
+    since = parse_timestamp(ledger["since"]) if ledger.get("since") else begin
     cost = hours = per_hour = 0.0
     tpus = 0
     for period in ledger["periods"]:
         end = period_end(period, now, read)
         count = max(0.0, end - max(since, parse_timestamp(period["started"]))) / 3600
         is_tpu, price = period["item"] == "tpu", float(period["per_hour"])
+        if not 0 <= price <= MAX_PRICE:  # nor NaN, which no limit is below
+            raise ValueError(f"per_hour: {price}")
         cost += price * count
         hours += count * is_tpu
         if end >= now and not period.get("ended"):
@@ -216,7 +226,9 @@ def spent(ledger: Mapping[str, Any], now: float, read: float) -> Spent:
 
 
 def spending_limit_reason(settings: Mapping[str, Any], sums: Spent) -> str:
-    """Why the machines must be deleted because of what the stack has spent, "" if not."""
+    """Why the machines must be deleted because of what was spent, "" if they need not."""
+    if settings.get("budget") is not None and sums.cost >= settings["budget"]:
+        return f"the project's stacks have cost ${sums.cost:.2f} this month (limits.budget)"
     if settings.get("max_hours") and sums.hours >= settings["max_hours"]:
         return f"the stack had a TPU for {sums.hours:.2f} hours (limits.max_hours)"
     if settings.get("max_cost") and sums.cost >= settings["max_cost"]:
@@ -229,8 +241,9 @@ def seconds_left(settings: Mapping[str, Any], sums: Spent) -> float:
     left = [MAX_TICK]
     if settings.get("max_hours") and sums.tpus:
         left.append((settings["max_hours"] - sums.hours) / sums.tpus * 3600)
-    if settings.get("max_cost") and sums.per_hour:
-        left.append((settings["max_cost"] - sums.cost) / sums.per_hour * 3600)
+    for limit in (settings.get("max_cost"), settings.get("budget")):
+        if limit and sums.per_hour:
+            left.append((limit - sums.cost) / sums.per_hour * 3600)
     return max(MIN_TICK, min(left))
 
 
@@ -250,13 +263,15 @@ def reported(
         after.append({**period, **end})
     if started is not None:
         price = {"user": item["user"], "per_hour": item["per_hour"]}
-        after.append({**key, **price, "started": started, "seen": timestamp(now), "ended": None})
+        after.append(
+            {**key, **price, "started": started, "last_report": timestamp(now), "ended": None}
+        )
     return after
 
 
 def without_reports(periods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The periods without the times of reports, which change all the time."""
-    return [{**period, "seen": None} for period in periods]
+    return [{**period, "last_report": None} for period in periods]
 
 
 def timestamp(seconds: float) -> str:
@@ -554,33 +569,35 @@ class Cloud:
 
 
 class Ledger:
-    """What the machines of a stack have spent: an object that they update."""
+    """What machines have spent, of a stack or of all of a project: an object that they update."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
         self.contents: dict[str, Any] | None = None  # None: never read
         self.generation = ""
         self.read_at = self.written_at = 0.0  # by Google's clock
 
     def sums(self, now: float) -> Spent | None:
         """What was spent, None if unknown. If it cannot be read any more, what it had counts on."""
-        return None if self.contents is None else spent(self.contents, now, self.read_at)
+        if self.contents is None:
+            return None
+        return spent(self.contents, now, self.read_at, self.begin(now))
 
-    def report(
-        self,
-        cloud: Cloud,
-        settings: Mapping[str, Any],
-        items: Iterable[tuple[Mapping[str, Any], float | None]],
-    ) -> None:
+    def begin(self, now: float) -> float:
+        return 0.0 if self.settings.get("budget") is None else month_start(now)
+
+    def report(self, cloud: Cloud, items: Iterable[tuple[Mapping[str, Any], float | None]]) -> None:
         """Read the ledger, and add reports about items. Raises OSError, and others if damaged."""
         from urllib.parse import quote
 
-        name = quote(settings["ledger"], safe="")
-        bucket = f"storage/v1/b/{settings['bucket']}/o"
+        name = quote(self.settings["object"], safe="")
+        bucket = f"storage/v1/b/{self.settings['bucket']}/o"
         for _ in range(MAX_CONFLICTS):
             self.read(cloud, f"{STORAGE}/{bucket}/{name}")
             assert self.contents is not None
             now, before = cloud.clock.now(), self.contents["periods"]
-            after = before
+            begin = self.begin(now)
+            after = [period for period in before if period_end(period, now, now) >= begin]
             for item, created in items:
                 after = reported(after, item, created, now)
             is_due = now - self.written_at >= REPORT_SECONDS
@@ -641,7 +658,7 @@ class Watchdog:
         self.bell: Any = None  # the process that sends notifications
         self.bell_due = 0.0  # on the monotonic clock
         self.is_reporting = self.is_reported = False  # that the TPU is ready
-        self.ledger = Ledger()
+        self.ledgers: list[Ledger] = []
         self.is_deleted = False  # a resource, just now
         self.left: dict[str, Any] = {}  # of the limits, when the machine was created
         self.creation_times: dict[str, float] = {}  # by URL, of this machine and its TPU
@@ -664,9 +681,10 @@ class Watchdog:
         is_new = uptime() - self.started < NEW_SECONDS
         if self.config.get("notify") and is_new and not self.is_reported:
             seconds = min(seconds, NEW_TICK)
-        sums = self.ledger.sums(self.clock.now())
-        if sums is not None:
-            seconds = min(seconds, seconds_left(self.config.get("spending") or {}, sums))
+        for ledger in self.ledgers:
+            sums = ledger.sums(self.clock.now())
+            if sums is not None:
+                seconds = min(seconds, seconds_left(ledger.settings, sums))
         return seconds if self.limit_time is None else min(seconds, END_POLL_SECONDS)
 
     def tpu_created_at(self) -> float:
@@ -827,28 +845,39 @@ class Watchdog:
 
     def is_too_old(self) -> str:
         now = self.clock.now()
-        sums = self.ledger.sums(now)
-        if sums is not None:
-            return spending_limit_reason(self.config["spending"], sums)
+        totals = [(ledger.settings, ledger.sums(now)) for ledger in self.ledgers]
+        reasons = [
+            spending_limit_reason(limits, total) for limits, total in totals if total is not None
+        ]
+        because = next(filter(None, reasons), "")
+        if because or (totals and len(reasons) == len(totals)):
+            return because
         return age_limit_reason({**self.config, **self.left}, now, self.tpu_created_at())
 
     def report_spending(self) -> None:
-        """Add what exists to the ledger, and read the sum. One machine of the stack does. If it
+        """Add what exists to the ledgers, and read their sums. One machine of the stack does. If it
         fails, the last sum grows on, and without one the age counts."""
         settings = self.config.get("spending")
         self.left = json.loads(self.cloud.metadata(LEFT) or "{}") if settings else {}
         if not settings or self.worker != 0 or not self.is_in_slice(settings["instance"]):
-            self.ledger = Ledger()
+            self.ledgers = []
             return
+        if [ledger.settings for ledger in self.ledgers] != settings["ledgers"]:
+            self.ledgers = [Ledger(each) for each in settings["ledgers"]]
         if self.is_deleted:
             return
+        failures = [self.report_to(ledger, settings["items"]) for ledger in self.ledgers]
+        self.save(ledger_failure="; ".join(filter(None, failures)))
+
+    def report_to(self, ledger: Ledger, items: Iterable[Mapping[str, Any]]) -> str:
+        """Add what exists to a ledger; returns what failed."""
         try:
             user = {"user": self.left.get("user", "")}
-            items = [({**item, **user}, self.creation_time(item)) for item in settings["items"]]
-            self.ledger.report(self.cloud, settings, items)
-            self.save(ledger_failure="")
+            existing = [({**item, **user}, self.creation_time(item)) for item in items]
+            ledger.report(self.cloud, existing)
         except Exception as error:
-            self.save(ledger_failure=f"{type(error).__name__}: {error}")
+            return f"{ledger.settings['bucket']}: {type(error).__name__}: {error}"
+        return ""
 
     def creation_time(self, item: Mapping[str, Any]) -> float | None:
         """When an item was created; None if it does not exist. Raises OSError."""
@@ -864,14 +893,12 @@ class Watchdog:
         return self.creation_times[item["url"]]
 
     def end_spending(self) -> None:
-        """Add the end of what is being deleted to the ledger."""
+        """Add the end of what is being deleted to the ledgers."""
         self.is_deleted = True
-        settings = self.config.get("spending")
-        if settings and self.ledger.contents is not None:
+        for ledger in self.ledgers:
             with contextlib.suppress(Exception):
-                self.ledger.report(
-                    self.cloud, settings, [(item, None) for item in settings["items"]]
-                )
+                items = self.config["spending"]["items"]
+                ledger.report(self.cloud, [(item, None) for item in items])
 
     def is_too_idle(self) -> str:
         return idle_limit_reason(self.config, time.monotonic(), self.active)
