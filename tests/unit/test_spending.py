@@ -19,6 +19,7 @@ from tpuctl.model.cost.stack_cost import cost_of, hourly_rates
 from tpuctl.model.stack.spending import Ledger, Period, Spent
 from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.machines.instance_metadata import metadata_differs, watch_metadata
+from tpuctl.view.stack.stack import show_spending
 
 NOON = datetime(2026, 11, 2, 12, tzinfo=UTC)
 NOW = NOON + timedelta(hours=10)
@@ -184,6 +185,19 @@ def test_up_is_refused_when_nothing_is_left(tmp_path: Path, limits: str, is_left
     with pytest.raises(TimedOut) as raised:
         require_left(stack, spending, None)
     assert "tpuctl up --new-limits" in raised.value.diagnostics[0].hint
+
+
+def test_plan_shows_what_was_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    stack = stack_of(tmp_path, "{max_hours: 4, budget: 300/month}")
+    ledger = Ledger(periods=(period(0, 3, user="me"),))
+    ledgers = Ledgers(stack, NOW, ledger, ledger)
+    show_spending(ledgers.spending, ledgers.budget)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Used of the limits: 3 of 4 hours, since 2026-11-02 12:00 UTC." in shown
+    assert "Used of the project's budget: $6.00 of $300.00 in 2026-11: bert (me) $6.00." in shown
 
 
 def test_new_machine_gets_what_is_left_and_a_running_one_is_not_updated(tmp_path: Path) -> None:

@@ -79,11 +79,10 @@ async def down(
         if confirm is not None:
             confirm(teardown)
         errors |= await _delete(teardown, cloud, context.emit)
-        if stack.counts_spending or not context.has_file:
-            try:
-                await end_spending(stack, cloud)
-            except TpuctlError as error:  # nothing is charged
-                context.emit(WarningIssued(error.diagnostics[0]))
+        try:
+            await end_spending(stack, cloud, has_file=context.has_file)
+        except TpuctlError as error:  # of what no longer exists
+            context.emit(WarningIssued(error.diagnostics[0]))
     remaining, unverified = await verify_down(teardown, cloud)
     errors |= {subject: unverified[subject] for subject in unverified.keys() - errors.keys()}
     down = Down(remaining)

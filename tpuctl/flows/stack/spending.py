@@ -9,7 +9,15 @@ from datetime import datetime
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import NotFound, TimedOut, Usage
 from tpuctl.model.cost.stack_cost import hourly_rates
-from tpuctl.model.stack.spending import DISKS, BudgetUse, Ledger, Period, Spending, Spent
+from tpuctl.model.stack.spending import (
+    DISKS,
+    NOTHING_SPENT,
+    BudgetUse,
+    Ledger,
+    Period,
+    Spending,
+    Spent,
+)
 from tpuctl.model.stack.stack import Stack
 from tpuctl.polling import gather_all
 from tpuctl.resources.project.ledger import LedgerObject
@@ -40,7 +48,7 @@ class Ledgers:
 
     def spent(self, *, has_tpu: bool = False) -> Spent:
         """What new machines are told; `has_tpu`: without the TPU that exists."""
-        spent = Spent() if self.life is None else self.life.spent(self.now, has_tpu=has_tpu)
+        spent = NOTHING_SPENT if self.life is None else self.life.spent(self.now, has_tpu=has_tpu)
         return replace(spent, month=0.0 if self.budget is None else self.budget.cost)
 
     def restarted(self) -> Ledgers:
@@ -124,11 +132,12 @@ async def count_spending(stack: Stack, cloud: Cloud, *, is_new: bool) -> bool:
     return has_buckets
 
 
-async def end_spending(stack: Stack, cloud: Cloud) -> None:
-    """Add the end of everything of a stack to its ledgers, if there are any; without a stack file,
-    both are looked for."""
+async def end_spending(stack: Stack, cloud: Cloud, *, has_file: bool) -> None:
+    """Add the end of everything of a stack to its ledgers; without a stack file, to those that
+    exist."""
     now = cloud.server_clock.now()
-    for ledger in (LedgerObject.of(stack, cloud), LedgerObject.of_budget(stack, cloud)):
+    both = (LedgerObject.of(stack, cloud), LedgerObject.of_budget(stack, cloud))
+    for ledger in LedgerObject.all_of(stack, cloud) if has_file else both:
         with suppress(NotFound):
             if (await ledger.read()).periods:
                 await ledger.update(lambda before: before.closed(stack.name, now))

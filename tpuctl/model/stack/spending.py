@@ -17,7 +17,7 @@ from tpuctl.units import dollars
 
 VERSION = 1
 TPU, CONTROLLER, DISKS = "tpu", "controller", "disks"  # items that are charged together
-# Machines report twice a minute. When they stop, they may still exist for a while.
+# Machines report once a minute. When they stop, they may still exist for a while.
 SILENCE = timedelta(minutes=5)
 HOUR = timedelta(hours=1)
 Rate = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
