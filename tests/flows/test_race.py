@@ -25,6 +25,7 @@ from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event, Note, Outcome, Planned, StepFinished, WarningIssued
 from tpuctl.model.plan import Action
 from tpuctl.resources.base import time_of
+from tpuctl.resources.project.ledger import LedgerObject
 from tpuctl.resources.project.stack_record import RaceWinner, Record
 
 pytestmark = pytest.mark.long
@@ -186,7 +187,7 @@ async def test_two_zones_that_grant_at_the_same_time_leave_one_tpu(
 ) -> None:
     """The race notices the first only after the second has its TPU, too."""
     faults = [add_fault("stuck-provisioning", zone=zone) for zone in (A, B)]
-    stack = make(zone=f"{A}, {B}")
+    stack = make(zone=f"{A}, {B}", extra="limits: {max_cost: 100}\n")
     async with background_race(stack) as task:
         await wait_for_state(stack, "PROVISIONING", A, B)
         hold = add_fault("hold", method="GetQueuedResource", times="unlimited")
@@ -202,6 +203,9 @@ async def test_two_zones_that_grant_at_the_same_time_leave_one_tpu(
         winner = (await task).stack.zone
     assert winner in (A, B)
     assert await states(stack) == {f"queued {winner}": "ACTIVE", f"node {winner}": "READY"}
+    (period,) = (await LedgerObject.of(stack.stack, stack.cloud).read()).periods
+    assert {winner, period.zone} == {A, B}
+    assert period.ended is not None and period.per_hour == pytest.approx(4.505)
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 

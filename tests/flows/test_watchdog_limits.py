@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from tests.support.locations import V6E_ZONE, ZONE
 from tests.support.polling import async_until
 from tests.support.recovery_jobs import log_of
 from tpuctl.api import Tpuctl
-from tpuctl.errors import Denied, NotFound
+from tpuctl.errors import Denied, NotFound, TimedOut
 from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.flows.stack.up import WatchdogState, prepare_machines
 from tpuctl.local_cloud import remote_control, server_process
 from tpuctl.model.events import Event
+from tpuctl.model.stack.spending import Ledger
 from tpuctl.model.status.inventory import ResourceKind
 from tpuctl.remote.transport import Transport
+from tpuctl.resources.project.ledger import LedgerObject
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("startup_scripts")]
 
@@ -349,3 +352,66 @@ async def test_login_on_one_worker_keeps_slice_alive(make_stack: MakeStack) -> N
     await until_deleted(stack)
     with pytest.raises(NotFound):
         await stack.node()
+
+
+async def test_limits_count_all_nodes_of_a_stack(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {max_hours: 2, idle: 40s}\n")  # checked each 10 s
+    await stack.up()
+    ledger = LedgerObject.of(stack.stack, stack.cloud)
+
+    async def reported(count: int) -> None:
+        async def probe() -> bool | None:
+            return len((await ledger.read()).periods) == count or None
+
+        await async_until(probe, "the machine's report")
+
+    await reported(1)
+    (node,) = await nodes(stack)
+    client = stack.cloud.client("tpu")
+    await stack.cloud.call("the node", client.delete_node, {"name": node.name})
+    await until_deleted(stack)
+    await stack.up()
+    await reported(2)
+    first, second = (await ledger.read()).periods
+    (node,) = await nodes(stack)
+    assert second.started == node.create_time.replace(microsecond=0)
+    assert first.ended is not None and first.per_hour == pytest.approx(4.505)
+
+    def with_hours(before: Ledger) -> Ledger:
+        earlier = {"started": first.started - timedelta(hours=2), "ended": first.started}
+        return before.with_period(first.model_copy(update=earlier))
+
+    await ledger.update(with_hours)
+    await until_deleted(stack)
+    with pytest.raises(TimedOut, match=r"2(\.\d+)? of 2 hours"):
+        await stack.up()
+    await stack.up(new_limits=True)
+    snapshot = await stack.snapshot()
+    assert snapshot.spending is not None and snapshot.spending.hours < 1
+    await stack.down()
+    assert all(period.ended is not None for period in (await ledger.read()).periods)
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_stacks_of_a_project_share_a_budget(make_stack: MakeStack) -> None:
+    stack = make_stack(extra="limits: {budget: 300/month, idle: 40s}\n")  # checked each 10 s
+    await stack.up()
+    ledger = LedgerObject.of_budget(stack.stack, stack.cloud)
+
+    async def probe() -> bool | None:
+        return bool((await ledger.read()).periods) or None
+
+    await async_until(probe, "the machine's report")
+    (period,) = (await ledger.read()).periods
+    assert (period.stack, period.user) == (stack.stack.name, stack.stack.user)
+    others = {"stack": "gpt", "user": "anna", "last_report": None, "per_hour": 1e6}
+    await ledger.update(lambda before: before.with_period(period.model_copy(update=others)))
+    await until_deleted(stack)
+    with pytest.raises(TimedOut, match=r"of \$300.00 in .*: gpt \(anna\)"):
+        await stack.up()
+    down = await stack.down(delete_bucket=True)
+    assert down.leaks == ()
+    left_alone = {item.address: item.reason for item in down.remaining if item.state == "kept"}
+    assert "gcloud storage rm" in left_alone[f"budget/{stack.stack.names.budget_bucket}"]
+    bucket = stack.cloud.client("storage").bucket(stack.stack.names.budget_bucket)
+    await stack.cloud.call("the budget", bucket.delete, force=True)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.stacks import stack_from
-from tpuctl.flows.jobs.attempt_outcome import CLOCK_SKEW_SECONDS, reached_limit
+from tpuctl.flows.jobs.attempt_outcome import CLOCK_SKEW, reached_limit
 from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.stack.stack import Stack
 
 HOUR = 3600.0
+CLOCK_SKEW_SECONDS = CLOCK_SKEW.total_seconds()
 
 
 def stack(folder: Path, limits: str) -> Stack:
@@ -25,7 +26,7 @@ def stack(folder: Path, limits: str) -> Stack:
 
 def limit_at(of: Stack, age: float) -> str:
     now = datetime.now(UTC)
-    return reached_limit(of, now - timedelta(seconds=age), now)
+    return reached_limit(of, now - timedelta(seconds=age), now + CLOCK_SKEW)
 
 
 @pytest.mark.parametrize(

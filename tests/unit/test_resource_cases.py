@@ -119,6 +119,8 @@ OBSERVED = {
     "account-grants": grants,
     "apis": frozenset,
     "bucket": observed_bucket,
+    "budget": observed_bucket,
+    "budget-grants": grants,
     "controller": lambda facts: compute_types().Instance(facts),
     "disk": lambda facts: compute_types().Disk(facts),
     "firewall": firewall,

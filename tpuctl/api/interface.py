@@ -185,19 +185,24 @@ class Tpuctl:
         return stack_python(self.stack, self.cloud_name)
 
     async def up(
-        self, confirm: Callable[[Prepared], None] | None = None, *, race: bool = False
+        self,
+        confirm: Callable[[Prepared], None] | None = None,
+        *,
+        race: bool = False,
+        new_limits: bool = False,
     ) -> Prepared:
         """Bring the stack up. `confirm` receives the plan first; it may raise to cancel.
 
         `race` requests the TPU in all zones of the stack file at once, and keeps the first that is
-        granted.
+        granted. `new_limits` counts what limits.max_cost and max_hours limit from zero. Raises
+        TimedOut if nothing is left of them.
         """
         from tpuctl.flows.stack.activity import reported
         from tpuctl.flows.stack.up import up
 
         self.stack.require_valid()  # before starting the local cloud
         if self.context.controller is None:
-            return await up(self.context, confirm, race=race)
+            return await up(self.context, confirm, race=race, new_limits=new_limits)
         async with reported(self.context) as context:  # nobody sees this terminal
             return await up(context, confirm, race=race)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from io import BytesIO
@@ -14,12 +15,15 @@ from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.cloud.threads import in_thread, recorded
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.troubleshooting.command_record import RecordCall
+from tpuctl.polling import Backoff, Clock
 
 T = TypeVar("T")
 Progress = Callable[[int, int], None]  # bytes done, total bytes
 CHUNK = 8 << 20  # of a resumable upload: the most that is lost if the connection drops
 REQUEST_SECONDS = 60.0
 MAX_OBJECT_BYTES = 64 << 20  # of an object that is read into memory
+MAX_UPDATES = 12
+UPDATE_RETRY = Backoff(initial=0.05, maximum=2.0, multiplier=1.7)
 RETRY_SECONDS = 30.0  # how long a request is retried; the client's default is 120
 
 
@@ -128,6 +132,35 @@ class ObjectStore:
             if existing is None or existing.size != len(data) or await self.get_bytes(name) != data:
                 raise
             return existing.generation
+
+    async def update(
+        self, name: str, change: Callable[[bytes | None], bytes | None], clock: Clock
+    ) -> None:
+        """Replace an object by what `change` makes of it, unless that is None.
+
+        `change` receives None if there is no object, and is called again after a concurrent write.
+        Raises NotFound without a bucket, and Conflict if concurrent writes do not end.
+        """
+        delays = UPDATE_RETRY.delays()
+        for _ in range(MAX_UPDATES):
+            text, generation = None, 0
+            with suppress(NotFound):
+                text, generation = await self.get_version(name)
+            changed = change(text)
+            if changed is None:
+                return
+            try:
+                await self.put_bytes(name, changed, if_generation=generation)
+            except Conflict:
+                await clock.sleep(next(delays))
+            else:
+                return
+        raise Conflict(
+            "Too many concurrent record changes",
+            self.uri(name),
+            hint="Another program is working on the same stack. Wait until it is done, then "
+            "repeat the command.",
+        )
 
     async def get_bytes(self, name: str, *, max_bytes: int = MAX_OBJECT_BYTES) -> bytes:
         """The whole object. Raises NotFound, and Conflict if it is larger than `max_bytes`."""

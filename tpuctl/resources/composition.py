@@ -15,6 +15,7 @@ from tpuctl.resources.access.custom_roles import ProjectRole, RecoveryRole, Watc
 from tpuctl.resources.access.iam_grants import (
     AccountGrants,
     BucketGrants,
+    BudgetGrants,
     NodeGrants,
     ProjectGrants,
 )
@@ -31,6 +32,7 @@ from tpuctl.resources.network.private_access import PrivateAccess
 from tpuctl.resources.network.ssh_deny_rule import SshDenyRule
 from tpuctl.resources.network.worker_rule import WorkerRule
 from tpuctl.resources.project.bucket import Bucket
+from tpuctl.resources.project.budget_bucket import BudgetBucket
 from tpuctl.resources.project.enabled_apis import Services
 from tpuctl.resources.project.project import Project
 from tpuctl.resources.tpu.queued_resource import QueuedNodes, Race, RacedRequest
@@ -54,6 +56,8 @@ KINDS: tuple[type[CloudKind], ...] = (
     Address,
     Bucket,
     BucketGrants,
+    BudgetBucket,
+    BudgetGrants,
     NodeGrants,
     SecretGrants,
     ServiceAccount,
@@ -105,6 +109,8 @@ def resources_of(
         WorkerRule(network),
         Bucket(stack, cloud, delete=delete_bucket),
         BucketGrants(stack, cloud),
+        BudgetBucket(stack, cloud),
+        BudgetGrants(stack, cloud),
         ProjectGrants(stack, cloud),
         *(SecretGrants(stack, cloud, name) for name in stack.secret_names),
         *(DataDisk.at(stack, cloud, index) for index in range(len(stack.file.tpu.data_disks))),

@@ -28,6 +28,13 @@ Race = Annotated[
         help="Request the TPU in all of tpu.zones at once, and keep the first that is granted.",
     ),
 ]
+NewLimits = Annotated[
+    bool,
+    typer.Option(
+        "--new-limits",
+        help="Count the cost and hours of limits.max_cost and limits.max_hours from zero.",
+    ),
+]
 AFTER_RACE = (
     "the requests stay in the queue of every zone, and each is charged once it is granted",
     "Repeat the command to continue the race. Or delete everything:\n    tpuctl down",
@@ -38,10 +45,12 @@ def plan(context: typer.Context, race: Race = False) -> None:
     """Show what `up` would create, change or keep, why, its cost and the quota it needs.
 
     Exits with 76 if the stack is known not to fit into the quota of any of its
-    zones.
+    zones, and with 124 if nothing is left of its limits.
 
     Example: tpuctl plan
     """
+    from tpuctl.flows.stack.spending import require_left
+
     state: State = context.obj
     tpuctl = state.tpuctl()
     prepared = state.wait_for(tpuctl.plan(race=race))
@@ -52,7 +61,7 @@ def plan(context: typer.Context, race: Race = False) -> None:
         _show_prepared(state, prepared)
         if python.build is not None:
             state.note(f"Jobs bring {python}.")
-        if error is None:
+        if error is None and not prepared.is_used_up:
             command = f"run {state.guess_script()}"
             if not prepared.plan.is_empty:
                 command = f"up{' --race' * race}"
@@ -61,11 +70,13 @@ def plan(context: typer.Context, race: Race = False) -> None:
     state.answer(lambda: responses.stacks.Plan.of(prepared, python.version), show)
     if error is not None:
         raise error
+    require_left(prepared.stack, prepared.spending, prepared.budget)
 
 
 def up(
     context: typer.Context,
     race: Race = False,
+    new_limits: NewLimits = False,
     detach: Annotated[
         bool,
         typer.Option(
@@ -90,7 +101,11 @@ def up(
     if race:
         state.after_interrupt = AFTER_RACE
     prepared = state.wait_for(
-        tpuctl.up(lambda prepared_plan: confirm_up(state, prepared_plan), race=race)
+        tpuctl.up(
+            lambda prepared_plan: confirm_up(state, prepared_plan),
+            race=race,
+            new_limits=new_limits,
+        )
     )
     stack = prepared.stack
 
@@ -394,9 +409,10 @@ def _stack_options(stack: str, project: str) -> str:
 
 
 def _show_prepared(state: State, prepared: Prepared) -> None:
-    from tpuctl.view.stack.stack import show_costs, show_plan, show_quota
+    from tpuctl.view.stack.stack import show_costs, show_plan, show_quota, show_spending
 
     show_plan(prepared.plan, no_color=state.no_color)
     costs = (prepared.cost, prepared.fallback_costs, prepared.race_cost)
     show_costs(prepared.stack, *costs, is_free=state.is_free)
+    show_spending(prepared.spending, prepared.budget)
     show_quota(prepared.quota)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from tpuctl.cloud.clients import Cloud
@@ -13,11 +13,12 @@ from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import NotFound
 from tpuctl.flows.machines.controller import is_controller_gone
 from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
-from tpuctl.model.cost.cost import affordable_seconds
+from tpuctl.flows.stack.spending import read_ledgers
 from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.events import Emit, Note, ignore
 from tpuctl.model.jobs.failures import LOG_TAIL, Failure, Machines, classify
 from tpuctl.model.jobs.job import JobRecord, WorkerRecord
+from tpuctl.model.stack.spending import NOTHING_SPENT, Spent
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import seconds_of
@@ -29,7 +30,7 @@ from tpuctl.units import dollars
 # A machine that was shut down disappears some time before its node's state tells why.
 SETTLE_SECONDS = 90.0
 SETTLE = Backoff(initial=0.5, maximum=5.0, multiplier=1.5)
-CLOCK_SKEW_SECONDS = 30.0  # the most that two computers' clocks may differ
+CLOCK_SKEW = timedelta(seconds=30)  # the most that two computers' clocks may differ
 ENDED_REQUEST_STATES = ("SUSPENDING", "SUSPENDED", "FAILED")  # of a request for nodes
 PREEMPTION = "compute.instances.preempted"  # the type of Compute Engine's operations
 ENDING_STATES = ("STOPPING", "STOPPED", "DELETING", "")  # in which preempted instances are, too
@@ -99,7 +100,7 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
 
     They are identified by id, since machines may have been recreated under the same names.
     """
-    resources, contents = await asyncio.gather(
+    resources, contents, ledgers = await asyncio.gather(
         list_resources(
             cloud,
             stack.project,
@@ -108,7 +109,9 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
             zones=(record.zone,),
         ),
         Record(stack, cloud).read(),
+        read_ledgers(stack, cloud),
     )
+    now = cloud.server_clock.now() + CLOCK_SKEW
     placement = record.placement
     in_zone = [resource for resource in resources if resource.zone == record.zone]
     nodes = [resource.node for resource in in_zone if resource.node is not None]
@@ -127,7 +130,10 @@ async def inspect_machines(stack: Stack, cloud: Cloud, record: JobRecord) -> Mac
             and contents.down_count != placement.down_count
         ),
         limit=reached_limit(
-            stack, placement.created if placement is not None else None, cloud.server_clock.now()
+            stack,
+            placement.created if placement is not None else None,
+            now,
+            replace(ledgers, now=now).spent(),
         ),
     )
     has_ended = stack.is_compute and machines.state in ENDING_STATES
@@ -178,25 +184,27 @@ def _state(in_zone: list[InventoryItem], states: list[str], count: int) -> str:
     return "READY" if len(states) >= count else ""
 
 
-def reached_limit(stack: Stack, created: datetime | None, now: datetime) -> str:
+def reached_limit(
+    stack: Stack, created: datetime | None, now: datetime, spent: Spent = NOTHING_SPENT
+) -> str:
     """The limit that machines created at that time have reached or are about to; "" for none.
 
-    `now` is Google's time, which the machines go by, too.
+    `now` is Google's time, which the machines go by, too, with CLOCK_SKEW. `spent` is the sum of
+    the stack's ledger, to which the machines may not have written.
     """
     if created is None:
         return ""
-    age = (now - created).total_seconds() + CLOCK_SKEW_SECONDS
+    age = (now - max(created, spent.since or created)) / timedelta(hours=1)
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
-    if limits.max_hours is not None and age >= limits.max_hours * 3600:
+    if limits.max_hours is not None and max(age, spent.hours) >= limits.max_hours:
         return f"limits.max_hours, {limits.max_hours:g} hours"
-    if (
-        limits.max_cost is not None
-        and hourly
-        and age >= affordable_seconds(limits.max_cost, hourly)
-    ):
+    cost = max(age * (hourly or 0.0), spent.cost)
+    if limits.max_cost is not None and cost >= limits.max_cost:
         return f"limits.max_cost, {dollars(limits.max_cost)}"
+    if stack.budget is not None and spent.month >= stack.budget:
+        return f"limits.budget, {stack.file.limits.budget}"
     queue = stack.file.tpu.queue
     run_for = queue.run_for if queue is not None else None
-    if run_for is not None and age >= seconds_of(run_for):
+    if run_for is not None and age * 3600 >= seconds_of(run_for):
         return f"tpu.queue.run_for, {run_for}"
     return ""

@@ -328,7 +328,8 @@ class _Recovery:
         try:
             if verdict.kind == "infrastructure":
                 await self._back_off(record.retries.infrastructure - left["infrastructure"])
-            await restore_stack(context, record)
+            # A queue outlives everything but its limits.
+            await restore_stack(context, record, math.inf if record.queued else CAPACITY_SECONDS)
             following, was_started_here = await start_next_attempt(
                 context, record, submission, verdict
             )

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
-from tpuctl.errors import Conflict, NotFound, TpuctlError, Usage
+from tpuctl.errors import Conflict, NoCapacity, NotFound, TimedOut, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.attempts import claim_start, read_record, record_end, with_start
 from tpuctl.flows.jobs.chip_holder import require_free_chips
@@ -50,8 +50,9 @@ async def run_queue(context: Context) -> int:
     """Run the queued jobs to their ends; return how many there were. Then take the stack down, if
     one of them was submitted with that.
 
-    Raises what prevents the next job from being started, other than missing capacity; a job that
-    can never be started ends, and the next one runs.
+    Raises what prevents the next job from being started, other than missing capacity. A job that
+    cannot be started, or whose search for capacity has reached its deadline or a limit, ends, and
+    the next one runs.
     """
     queue = Queue(context.store, context.stack.name)
     async with reported(context) as work:
@@ -179,9 +180,11 @@ async def _run(context: Context, record: JobRecord) -> None:
         context.emit(Note(f"Job {record.id} was not started: {aborted}."))
         code, detail = EXIT_STOPPED, str(aborted)
     except _NeverStarts as error:
-        context.emit(WarningIssued(error.cause.diagnostics[0], is_error=True))
-        await record_not_started(context.store, record, str(error.cause))
         code, detail = EXIT_LOST, str(error.cause)
+        await _report_end(context, record, error.cause)
+    except (NoCapacity, TimedOut) as error:  # the search has reached its deadline, or a limit
+        code, detail = error.exit_code, str(error)
+        await _report_end(context, record, error)
     end = JobEnd(
         exit_code=code,
         detail=detail,
@@ -189,6 +192,12 @@ async def _run(context: Context, record: JobRecord) -> None:
         ended_by=user_at_host(),
     )
     await record_end(context.store, record, end)
+
+
+async def _report_end(context: Context, record: JobRecord, error: TpuctlError) -> None:
+    context.emit(WarningIssued(error.diagnostics[0], is_error=True))
+    if record.is_waiting:
+        await record_not_started(context.store, record, str(error))
 
 
 class _NeverStarts(Exception):

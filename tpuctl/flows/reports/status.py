@@ -14,6 +14,7 @@ from tpuctl.flows.jobs.jobs import job_ids, load_job, reconcile_status
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.activity import read_activity
 from tpuctl.flows.stack.apply import combined_error
+from tpuctl.flows.stack.spending import Ledgers, read_ledgers
 from tpuctl.jobs.launch import supervisor_command
 from tpuctl.jobs.log_position import LogPosition
 from tpuctl.jobs.logs import parse_worker
@@ -103,6 +104,7 @@ class StackWatch:
         self._reaches_machines = reaches_machines
         self._jobs: JobWatch | None = None
         self._last: Snapshot | None = None
+        self._ledgers: Ledgers | None = None
 
     async def poll(self) -> Snapshot:
         last = self._last
@@ -116,14 +118,24 @@ class StackWatch:
         else:
             try:
                 jobs, problem = await self._poll_jobs(stack_status.bucket)
+                self._ledgers = await self._read_ledgers(stack_status)
             except TpuctlError as error:
                 problem = error.diagnostics[0]
+        spending = None if self._ledgers is None else self._ledgers.spending
+        budget = None if self._ledgers is None else self._ledgers.budget
         activity = None
         if stack_status.bucket is not None:
             store = self._context.cloud.objects(stack_status.bucket)
             activity = await read_activity(store, self._context.stack.name)
-        self._last = Snapshot(stack_status.at, stack_status, jobs, problem, activity)
+        self._last = Snapshot(
+            stack_status.at, stack_status, jobs, problem, activity, spending, budget
+        )
         return self._last
+
+    async def _read_ledgers(self, stack_status: StackStatus) -> Ledgers | None:
+        if stack_status.bucket is None:
+            return None
+        return await read_ledgers(stack_status.stack, self._context.cloud)
 
     async def _poll_jobs(
         self, bucket: str | None

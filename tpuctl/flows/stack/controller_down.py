@@ -11,6 +11,7 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.stack.apply import apply_plan
 from tpuctl.flows.stack.controller_recovery import list_tpus, tpu_resources
+from tpuctl.flows.stack.spending import end_spending
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.machines.disk import DataDisk
 from tpuctl.resources.project.stack_record import Record
@@ -27,6 +28,7 @@ async def down_from_controller(context: Context) -> None:
     items = await list_tpus(stack, cloud)
     charged += in_other_zones(items, stack, cloud, charged)
     await apply_plan(plan_down(charged, await observe(charged)), charged, context.emit)
+    await end_spending(stack, cloud, has_file=True)
     with suppress(NotFound):
         machine = await find_controller(stack, cloud)
         where: dict[str, Any] = {

@@ -17,8 +17,9 @@ from tpuctl.errors import ApiDisabled, NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.apply import combined_error, errors_of
+from tpuctl.flows.stack.spending import end_spending
 from tpuctl.model.cost.cost import storage_cost
-from tpuctl.model.events import Emit, Note, Outcome
+from tpuctl.model.events import Emit, Note, Outcome, WarningIssued
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import forget_folder, other_folder_note
@@ -27,7 +28,7 @@ from tpuctl.model.status.status import Down, Holding, Remaining
 from tpuctl.model.text.names import CACHE
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
-from tpuctl.resources.access.secret_grants import removed_secret_grants
+from tpuctl.resources.access.secret_grants import removed_grants
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.leftover import UnreadResource
 from tpuctl.resources.project.bucket import Bucket
@@ -78,6 +79,10 @@ async def down(
         if confirm is not None:
             confirm(teardown)
         errors |= await _delete(teardown, cloud, context.emit)
+        try:
+            await end_spending(stack, cloud, has_file=context.has_file)
+        except TpuctlError as error:  # of what no longer exists
+            context.emit(WarningIssued(error.diagnostics[0]))
     remaining, unverified = await verify_down(teardown, cloud)
     errors |= {subject: unverified[subject] for subject in unverified.keys() - errors.keys()}
     down = Down(remaining)
@@ -160,7 +165,7 @@ async def prepare_down(
     record_errors: dict[str, TpuctlError] = {}
     leftovers = in_other_zones(existing, stack, cloud, resources, delete_bucket=delete_bucket)
     try:
-        leftovers += await removed_secret_grants(stack, cloud, resources)
+        leftovers += await removed_grants(stack, cloud, resources)
     except TpuctlError as error:
         record_errors[Record(stack, cloud).uri] = error
     if leftovers:

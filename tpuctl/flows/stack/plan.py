@@ -27,6 +27,7 @@ from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.controller_recovery import recovery_plan
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import count_new_nodes, read_limits, read_region, report_of
+from tpuctl.flows.stack.spending import read_ledgers, require_life_limits
 from tpuctl.flows.stack.zones import (
     controller_zone,
     home,
@@ -43,10 +44,12 @@ from tpuctl.model.cost.stack_cost import cost_of, fallback_costs
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.spending import BudgetUse, Spending
 from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.charges import is_charged
 from tpuctl.model.status.inventory import ResourceKind
 from tpuctl.remote.iap import RELAY_RANGE
-from tpuctl.resources.access.secret_grants import removed_secret_grants
+from tpuctl.resources.access.secret_grants import removed_grants
 from tpuctl.resources.access.service_account import require_account
 from tpuctl.resources.composition import (
     beside_tpu,
@@ -77,6 +80,9 @@ class Prepared:
     quota: QuotaReport = field(default_factory=QuotaReport)  # empty for zones tried after the first
     race: Race | None = None  # between zones, one of which gets the TPU
     unread: frozenset[str] = frozenset()  # kinds of a stack that was up, in disabled APIs
+    spending: Spending | None = None  # of limits that count it
+    budget: BudgetUse | None = None  # of the project
+    former_spending: Spending | None = None  # which --new-limits no longer counts
 
     @property
     def cost(self) -> Cost:
@@ -94,6 +100,11 @@ class Prepared:
         return None if self.race is None else race_cost(self.stack, self.race.places)
 
     @property
+    def is_used_up(self) -> bool:
+        """Whether nothing is left of a limit."""
+        return any(use is not None and use.is_used_up for use in (self.spending, self.budget))
+
+    @property
     def enables_apis(self) -> bool:
         """Whether APIs that the stack needs are not enabled yet."""
         return any(change.is_work and change.address.startswith("apis/") for change in self.plan)
@@ -108,11 +119,16 @@ class Prepared:
 
 
 async def plan(
-    context: Context, candidate: Candidate | None = None, *, race: bool = False
+    context: Context,
+    candidate: Candidate | None = None,
+    *,
+    race: bool = False,
+    new_limits: bool = False,
 ) -> Prepared:
     """Plan `up`. Reads the cloud, changes nothing. Raises InvalidStack, Denied.
 
-    Quota in which it cannot fit is in the plan's report: `up` does not apply such a plan.
+    Quota in which it cannot fit is in the plan's report, and so are limits of which nothing is
+    left: `up` does not apply such a plan. `new_limits` counts what is spent from zero.
 
     Plans for `candidate`, by default for the one where the stack is; with `race` for all zones at
     once, unless it has a TPU in one of them. On the stack's controller the plan only creates
@@ -123,12 +139,29 @@ async def plan(
     stack.require_valid()
     if race:
         _require_raceable(stack)
+    if new_limits:
+        require_life_limits(stack)
     if context.controller is not None:
+        ledgers = await read_ledgers(stack, cloud)
+        stack = replace(stack, spent=ledgers.spent())
         planned = await recovery_plan(stack, cloud, keys.public_lines, candidate, race=race)
-        return Prepared(planned.stack, planned.plan, planned.resources, race=planned.race)
+        return Prepared(
+            planned.stack,
+            planned.plan,
+            planned.resources,
+            race=planned.race,
+            spending=ledgers.spending,
+            budget=ledgers.budget,
+        )
     sources = await allowed_sources(stack, cloud)
     preparing = prepare_up(
-        stack, cloud, sources=sources, public_key=keys.public_lines, candidate=candidate, race=race
+        stack,
+        cloud,
+        sources=sources,
+        public_key=keys.public_lines,
+        candidate=candidate,
+        race=race,
+        new_limits=new_limits,
     )
     prepared = await require_permissions(stack, cloud, preparing)
     if candidate is None:
@@ -170,6 +203,7 @@ async def prepare_up(
     public_key: Callable[[], str],
     candidate: Candidate | None = None,
     race: bool = False,
+    new_limits: bool = False,
 ) -> Prepared:
     """Read the cloud and plan for `candidate`, by default for the one where the stack is.
 
@@ -202,7 +236,10 @@ async def prepare_up(
         entered = race_between(stack, of_stack) if race else None
         if entered is not None and place not in entered.places:
             place = entered.places[0]
-        stack_in_use = stack.at(place)
+        former = await read_ledgers(stack, cloud)
+        ledgers = former.restarted() if new_limits else former
+        has_tpu = any(item.kind_class.is_tpu and is_charged(item) for item in of_stack)
+        stack_in_use = replace(stack.at(place), spent=ledgers.spent(has_tpu=has_tpu))
         region = (
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
         )
@@ -230,7 +267,7 @@ async def prepare_up(
             resources,
             beside_creation=True,
         )
-        resources += await removed_secret_grants(stack_in_use, cloud, resources)
+        resources += await removed_grants(stack_in_use, cloud, resources)
         plan = plan_up(resources, await observe(resources, enables_apis=True))
         if len(stack.alternatives) > 1:
             plan = with_other_tpus_first(plan, addresses, stack_in_use.zone)
@@ -242,7 +279,17 @@ async def prepare_up(
         quota = report_of(stack_in_use, plan, in_project, await limits, await region)
         was_up = bool(disabled) and await was_brought_up(stack_in_use, cloud, of_stack)
         unread = frozenset(disabled if was_up else ())
-        return Prepared(stack_in_use, plan, resources, quota, entered, unread)
+        return Prepared(
+            stack_in_use,
+            plan,
+            resources,
+            quota,
+            entered,
+            unread,
+            ledgers.spending,
+            ledgers.budget,
+            former.spending if new_limits else None,
+        )
     finally:
         for task in (limits, region):
             if task is not None:

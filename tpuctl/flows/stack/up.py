@@ -28,6 +28,7 @@ from tpuctl.flows.stack.controller_recovery import tpu_resources
 from tpuctl.flows.stack.down import down
 from tpuctl.flows.stack.plan import Prepared, plan
 from tpuctl.flows.stack.race import run_race
+from tpuctl.flows.stack.spending import count_spending, require_left
 from tpuctl.flows.stack.zones import (
     Refusal,
     candidates_to_try,
@@ -93,16 +94,20 @@ async def up(
     *,
     prepared: Prepared | None = None,
     race: bool = False,
+    new_limits: bool = False,
 ) -> Prepared:
     """Bring the stack up and wait until every machine is ready for jobs. Raises QuotaExceeded
-    before anything is created if quota is known to be too small in every zone.
+    before anything is created if quota is known to be too small in every zone, and TimedOut if
+    nothing is left of its limits.
 
     `confirm` receives a plan with changes first; it may raise to cancel. A plan computed before
-    can be passed as `prepared`. `race` requests the TPU in all zones at once.
+    can be passed as `prepared`. `race` requests the TPU in all zones at once. `new_limits` counts
+    what is spent from zero.
     """
     stack, cloud, emit = context.stack, context.cloud, context.emit
-    prepared = prepared or await plan(context, race=race)
+    prepared = prepared or await plan(context, race=race, new_limits=new_limits)
     _require_quota(prepared, cloud)
+    require_left(stack, prepared.spending, prepared.budget)
     if (note := other_folder_note(stack, context.jobs_cloud)) is not None:
         emit(note)
     if confirm is not None and not prepared.plan.is_empty:
@@ -139,6 +144,7 @@ async def up_without_tpu(
     """
     prepared = await plan(context, race=race)
     _require_quota(prepared, context.cloud)
+    require_left(prepared.stack, prepared.spending, prepared.budget)
     if confirm is not None and not prepared.plan.is_empty:
         confirm(prepared)
     remember_folder(prepared.stack, context.jobs_cloud)
@@ -169,13 +175,29 @@ async def provision(
     """
     detector = DownDetector(context.stack, context.cloud, context.emit)
     await detector.begin()
-    applying = detector.run(
-        _apply_to_candidates(replace(context, emit=detector.emit), prepared, part)
-    )
+    applying = detector.run(_apply_counted(replace(context, emit=detector.emit), prepared, part))
     try:
         return await run_while_alive(applying, context.cloud.endpoint, "tpuctl up")
     except TakenDown as error:
         raise await _undo(context) from error
+
+
+async def _apply_counted(
+    context: Context, prepared: Prepared, part: Callable[[Prepared], Prepared]
+) -> Prepared:
+    """Apply the plan, with a ledger if a limit counts what is spent: before the machines, unless
+    there is no bucket yet."""
+    if not context.stack.counts_spending:
+        return await _apply_to_candidates(context, prepared, part)
+    former = prepared.former_spending
+    is_new = former is not None
+    is_counted = await count_spending(prepared.stack, context.cloud, is_new=is_new)
+    if is_new:
+        context.emit(Note(f"The limits count from zero. Used before: {former}."))
+    applied = await _apply_to_candidates(context, prepared, part)
+    if not is_counted or applied.stack.candidate != prepared.stack.candidate:
+        await count_spending(applied.stack, context.cloud, is_new=False)
+    return applied
 
 
 async def _apply_to_candidates(

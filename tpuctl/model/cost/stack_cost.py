@@ -14,9 +14,11 @@ from tpuctl.model.cost.cost import (
     controller_cost,
     disk_cost,
     node_cost,
+    spent,
     storage_cost,
 )
 from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.spending import CONTROLLER, DISKS, TPU
 from tpuctl.model.stack.stack import Stack
 from tpuctl.units import dollars
 
@@ -27,27 +29,55 @@ def cost_of(stack: Stack) -> Cost:
     Excludes existing disks that the stack file names. The bucket's size is unknown, so its line
     only shows the price per GB.
     """
-    tpu = stack.file.tpu
-    lines = [
-        node_cost(stack.accelerator, stack.zone, capacity=tpu.capacity, nodes=len(stack.nodes))
-    ]
-    if stack.is_compute:
-        lines.append(_boot_disks(stack))
-    if stack.controller is not None:
-        lines += controller_cost(
-            stack.controller.machine_type,
-            stack.zone,
-            disk_gb=stack.controller.disk_gb,
-            disk_type=stack.controller.disk_type,
-        )
-    shapes = Counter(
-        (disk.type, disk.size_gb) for disk in tpu.data_disks if disk.size_gb is not None
-    )
-    for (kind, size_gb), count in shapes.items():
-        lines.append(disk_cost(kind, size_gb, stack.zone, count=count))
-    lines += _addresses(stack)
     bucket = storage_cost(stack.bucket_location)
-    return Cost((*lines, replace(bucket, item=f"bucket in {stack.bucket_location}")))
+    return Cost(
+        (
+            *_tpu(stack),
+            *_controller(stack),
+            *_data_disks(stack),
+            *_addresses(stack),
+            replace(bucket, item=f"bucket in {stack.bucket_location}"),
+        )
+    )
+
+
+def hourly_rates(stack: Stack) -> dict[str, float]:
+    """Dollars an hour, as far as prices are known, of what may exist without the rest: by item of
+    the stack's ledger, with the external addresses of its machines."""
+    parts = {
+        TPU: (_tpu(stack), _worker_addresses(stack), stack.is_spot),
+        CONTROLLER: (_controller(stack), _controller_addresses(stack), False),
+        DISKS: (_data_disks(stack), 0, False),
+    }
+    return {
+        item: spent([*lines, address_cost(addresses, spot=spot)], 1) or 0.0
+        for item, (lines, addresses, spot) in parts.items()
+        if lines
+    }
+
+
+def _tpu(stack: Stack) -> list[CostLine]:
+    count = len(stack.nodes)
+    capacity = stack.file.tpu.capacity
+    line = node_cost(stack.accelerator, stack.zone, capacity=capacity, nodes=count)
+    return [line, _boot_disks(stack)] if stack.is_compute else [line]
+
+
+def _controller(stack: Stack) -> list[CostLine]:
+    section = stack.controller
+    if section is None:
+        return []
+    machine, zone = section.machine_type, stack.zone
+    return [*controller_cost(machine, zone, disk_gb=section.disk_gb, disk_type=section.disk_type)]
+
+
+def _data_disks(stack: Stack) -> list[CostLine]:
+    disks = stack.file.tpu.data_disks
+    shapes = Counter((disk.type, disk.size_gb) for disk in disks if disk.size_gb is not None)
+    return [
+        disk_cost(kind, size_gb, stack.zone, count=count)
+        for (kind, size_gb), count in shapes.items()
+    ]
 
 
 def _boot_disks(stack: Stack) -> CostLine:
@@ -67,14 +97,19 @@ def fallback_costs(stack: Stack) -> dict[Candidate, Cost]:
 
 
 def _addresses(stack: Stack) -> Iterable[CostLine]:
-    """Addresses of the machines with SSH; a TPU node has none."""
-    if stack.file.network.ssh != "external":
-        return
-    workers = 0 if stack.is_node else len(stack.nodes) * stack.accelerator.workers
-    spot = stack.is_spot
-    others = 1 if stack.controller is not None else 0
-    if workers and spot:
+    workers, others = _worker_addresses(stack), _controller_addresses(stack)
+    if workers and stack.is_spot:
         yield address_cost(workers, spot=True)
         workers = 0
     if workers + others:
         yield address_cost(workers + others)
+
+
+def _worker_addresses(stack: Stack) -> int:
+    """The external addresses of the workers; a TPU node has none."""
+    is_inner = stack.is_node or stack.file.network.ssh != "external"
+    return 0 if is_inner else len(stack.nodes) * stack.accelerator.workers
+
+
+def _controller_addresses(stack: Stack) -> int:
+    return int(stack.controller is not None and stack.file.network.ssh == "external")

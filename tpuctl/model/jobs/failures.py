@@ -37,6 +37,8 @@ DELETED_STATES = ("", "DELETING")
 
 RETRY_HINT = "Retried automatically within job.retries. To retry now:\n    tpuctl wait"
 LIMIT_HINT = "Raise limits.{} in the stack file."
+COUNTED_LIMIT_HINT = f"{LIMIT_HINT[:-1]}, or count from zero:\n    tpuctl up --new-limits"
+COUNTED_LIMITS = ("max_hours", "max_cost")
 NO_CHIPS_CAUSE = (
     "The local cloud has no TPU chips, and the CPU that simulates them lacks what the script uses. "
     "The script may be right: on Google, a TPU may have it."
@@ -111,7 +113,9 @@ def classify(
 def _intentional_end(worker: WorkerRecord) -> Failure | None:
     if worker.state == "timed_out":
         is_own = worker.cause == "timeout"
-        hint = "Pass a longer --timeout." if is_own else LIMIT_HINT.format(worker.cause)
+        is_counted = worker.cause in COUNTED_LIMITS
+        limit_hint = (COUNTED_LIMIT_HINT if is_counted else LIMIT_HINT).format(worker.cause)
+        hint = "Pass a longer --timeout." if is_own else limit_hint
         cause = "The job reached its time limit."
         if "(limits." in worker.detail:  # in the words of the machine's watchdog
             cause = f"The job was stopped: {worker.detail}."

@@ -77,9 +77,8 @@ class WorkerRecord(BaseModel):
     cause: Name = Field(
         "",
         description="Empty on success, otherwise one of: script, signal, bundle, setup, "
-        "requirements, "
-        "command, stopped, max_hours, max_cost, idle, worker, terminated, lost, supervisor, start, "
-        "timeout, slice, accelerator, hang.",
+        "requirements, command, stopped, max_hours, max_cost, budget, idle, worker, terminated, "
+        "lost, supervisor, start, timeout, slice, accelerator, hang.",
     )
     detail: Text = Field("", description="The cause, in a sentence.")
     hang: Hang | None = Field(None, description="Its hang, until it continues.")

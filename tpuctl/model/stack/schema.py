@@ -413,20 +413,30 @@ class AccessSection(Section):
     user: UserName = Field("auto", description="User on the workers; auto: your local user name.")
 
 
+MONTHLY_BUDGET = r"^\$?\d+(\.\d+)?/month$"
+
+
 class LimitsSection(Section):
     max_hours: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="Maximum age of the node in hours, after which it is deleted; its job is "
-        "stopped "
-        "first, with exit code 124.",
+        description="Maximum hours with a TPU, after which it is deleted; its job is stopped "
+        "first, with exit code 124. Counts all nodes since the first `up`; `up --new-limits` "
+        "counts from zero.",
     )
     max_cost: float | None = Field(
         None,
         gt=0,
         allow_inf_nan=False,
-        description="Maximum cost of the node in US dollars, after which it is deleted.",
+        description="Maximum cost of all machines and disks since the first `up` in US dollars, "
+        "after which the machines are deleted; `up --new-limits` counts from zero.",
+    )
+    budget: str | None = Field(
+        None,
+        pattern=MONTHLY_BUDGET,
+        description="Maximum cost per calendar month (UTC) of all stacks of the project that set a "
+        "budget, together, in US dollars: 300/month. Then their machines are deleted.",
     )
     idle: Duration | None = Field(
         "30m",

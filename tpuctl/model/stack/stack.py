@@ -48,6 +48,7 @@ from tpuctl.model.stack.candidates import (
 from tpuctl.model.stack.machine_rules import default_machine_type
 from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile, TpuSection
 from tpuctl.model.stack.secret_sources import Source, source_of
+from tpuctl.model.stack.spending import NOTHING_SPENT, Spent
 from tpuctl.model.stack.stack_rules import find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.text.duration import moment_of
@@ -80,6 +81,7 @@ class Stack:
     user: str
     problems: tuple[Diagnostic, ...] = ()  # why it cannot be created
     python_where: str = "job.python"  # the key or option that sets the Python of its jobs
+    spent: Spent = NOTHING_SPENT  # by machines before the next, as read from its ledger
 
     def require_valid(self) -> None:
         """Raise InvalidStack with all problems that prevent creating it."""
@@ -214,7 +216,23 @@ class Stack:
     def has_limits(self) -> bool:
         """Whether machines delete themselves at limits."""
         limits = self.file.limits
-        return any(limit is not None for limit in (limits.idle, limits.max_hours, limits.max_cost))
+        return limits.idle is not None or self.counts_spending
+
+    @property
+    def counts_spending(self) -> bool:
+        """Whether limits count what machines have spent."""
+        return self.has_life_limits or self.budget is not None
+
+    @property
+    def has_life_limits(self) -> bool:
+        """Whether limits count what all machines of the stack have spent since its first `up`."""
+        return self.file.limits.max_hours is not None or self.file.limits.max_cost is not None
+
+    @property
+    def budget(self) -> float | None:
+        """US dollars a month for all stacks of the project that have a budget."""
+        text = self.file.limits.budget
+        return None if text is None else float(text.removesuffix("/month").lstrip("$"))
 
     @property
     def has_recovery(self) -> bool:

@@ -458,13 +458,14 @@ def _option_problems(
             "Choose another key.",
             text.where(f"labels.{STACK_LABEL}"),
         )
-    if file.limits.max_cost is not None and not _priced(file, accelerator):
-        yield Diagnostic(
-            "Unknown price",
-            f"limits.max_cost needs a price, but none is published for {accelerator.name} there",
-            "Use limits.max_hours.",
-            text.where("limits.max_cost"),
-        )
+    for name in ("max_cost", "budget"):
+        if getattr(file.limits, name) is not None and not _priced(file, accelerator):
+            yield Diagnostic(
+                "Unknown price",
+                f"limits.{name} needs a price, but none is published for {accelerator.name} there",
+                "Use limits.max_hours.",
+                text.where(f"limits.{name}"),
+            )
     script = file.tpu.startup_script
     if script is not None and not is_file(text.folder / script):
         yield Diagnostic(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tpuctl.errors import Diagnostic, TpuctlError
     from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord
     from tpuctl.model.logs.progress import Progress
+    from tpuctl.model.stack.spending import BudgetUse, Spending
     from tpuctl.model.stack.stack import Stack
     from tpuctl.model.status.activity import Activity
     from tpuctl.model.status.advice import Advice
@@ -70,6 +71,8 @@ class Snapshot:
     recent_jobs: tuple[JobSnapshot, ...] = ()
     problem: Diagnostic | None = None
     activity: Activity | None = None  # of its controller, or of another program
+    spending: Spending | None = None  # of the stack's limits
+    budget: BudgetUse | None = None  # of the project
 
     @property
     def advice(self) -> tuple[Advice, ...]:

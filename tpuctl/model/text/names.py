@@ -24,6 +24,9 @@ ACTIVITIES = "tpuctl/activity"
 QUEUE = "tpuctl/queue"  # stack files of queued jobs, named by their content
 NOTIFICATIONS = "tpuctl/notifications"
 RECORDS = "tpuctl/stacks"
+SPENDING = "tpuctl/spending"
+BUDGET_LEDGER = f"{SPENDING}/budget.json"
+BUDGET_LABEL = "tpuctl-budget"  # of the bucket that all stacks of a project share
 # One custom role for all stacks of a project: the ID of a deleted role is blocked for weeks.
 WATCHDOG_ROLE = "tpuctl.watchdog"
 # Separate, so that machines that may only delete machines cannot create any.
@@ -118,6 +121,16 @@ class Names:
     def record(self) -> str:
         """The object with state that labels cannot hold."""
         return record_name(self.stack)
+
+    @property
+    def ledger(self) -> str:
+        """The object with what the stack has spent."""
+        return f"{SPENDING}/{self.stack}.json"
+
+    @property
+    def budget_bucket(self) -> str:
+        """The bucket with what all stacks of the project spend; unique, as `bucket`."""
+        return f"{BUDGET_LABEL}-{self.project.replace(':', '-').replace('.', '-')}"
 
     @property
     def notifications(self) -> str:

@@ -15,6 +15,7 @@ from tpuctl.resources.project.stack_record import Contents, Record
 
 # objectAdmin lacks storage.buckets.get, which TensorFlow's gs:// needs.
 ROLES = ("roles/storage.objectAdmin", "roles/storage.legacyBucketReader")
+BUDGET_ROLES = ("roles/storage.objectUser",)
 WRITERS = ("roles/logging.logWriter", "roles/monitoring.metricWriter")
 USER = "roles/iam.serviceAccountUser"
 
@@ -31,7 +32,7 @@ class BucketGrants(PolicyGrants):
         update storage.admin storage.buckets.setIamPolicy storage.objects.create
         update storage.admin storage.objects.delete
     """
-    roles = ROLES
+    roles: ClassVar[tuple[str, ...]] = ROLES
     purpose = "workers need to read and write the bucket"
 
     @property
@@ -40,13 +41,13 @@ class BucketGrants(PolicyGrants):
 
     @property
     def on(self) -> str:
-        return f"bucket/{self.stack.bucket}"
+        return f"bucket/{self.name}"
 
     async def _others(self) -> list[Contents | None]:
         return await Record(self.stack, self.cloud).others()
 
     async def _policy(self) -> Any:
-        bucket = self.cloud.client("storage").bucket(self.stack.bucket)
+        bucket = self.cloud.client("storage").bucket(self.name)
         return await self.cloud.call(
             self.address, bucket.get_iam_policy, requested_policy_version=3
         )
@@ -54,8 +55,39 @@ class BucketGrants(PolicyGrants):
     async def _write(self, policy: Any, bindings: list[dict[str, Any]]) -> None:
         policy.version = 3
         policy.bindings = bindings
-        bucket = self.cloud.client("storage").bucket(self.stack.bucket)
+        bucket = self.cloud.client("storage").bucket(self.name)
         await self.cloud.call(self.address, bucket.set_iam_policy, policy)
+
+
+class BudgetGrants(BucketGrants):
+    """Read and write access to the ledger that all stacks of the project with a budget share."""
+
+    kind = "budget-grants"
+    label = "the machines' access to the project's budget"
+    unlisted_reason = "in the stack's record"
+    roles = BUDGET_ROLES
+    purpose = "machines count what they spend"
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return stack.budget is not None
+
+    @property
+    def name(self) -> str:
+        return self.stack.names.budget_bucket
+
+    @property
+    def after(self) -> frozenset[str]:
+        return super().after | {self.bucket_address}
+
+    @property
+    def bucket_address(self) -> str:
+        return f"budget/{self.name}"
+
+    async def _others(self) -> list[Contents | None]:
+        if self.stack.creates_service_account:
+            return []
+        return await Record(self.stack, self.cloud).others_of_project()
 
 
 class NodeGrants(BucketGrants):

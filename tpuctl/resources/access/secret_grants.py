@@ -10,7 +10,8 @@ from tpuctl.engine.resource import Resource
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.secret_sources import secret_not_found
 from tpuctl.model.stack.stack import Stack
-from tpuctl.resources.access.policy_grants import ApiPolicyGrants, Grants
+from tpuctl.resources.access.iam_grants import BudgetGrants
+from tpuctl.resources.access.policy_grants import ApiPolicyGrants, Grants, PolicyGrants
 from tpuctl.resources.base import IAM_PROPAGATION_SECONDS
 from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.project.stack_record import Contents, Record
@@ -72,19 +73,24 @@ class SecretGrants(ApiPolicyGrants):
         return super().diff(observed)
 
 
-async def removed_secret_grants(
+async def removed_grants(
     stack: Stack, cloud: Cloud, resources: Iterable[Resource]
 ) -> list[Resource]:
-    """Grants to revoke, on secrets that the stack file no longer uses."""
+    """Grants to revoke, on secrets and a budget that the stack file no longer has."""
     contents = await Record(stack, cloud).read()
     addresses = {resource.address for resource in resources}
     targets = {grant.resource for grant in contents.grants} if contents is not None else set()
     names = sorted(
         target.removeprefix(ON) for target in targets if target.startswith(f"{ON}projects/")
     )
-    grants = (SecretGrants(stack, cloud, name) for name in names)
+    grants: list[PolicyGrants] = [SecretGrants(stack, cloud, name) for name in names]
+    budget = BudgetGrants(stack, cloud)
+    if budget.on in targets:
+        grants.append(budget)
     return [
-        LeftoverResource(grant, grant.address) for grant in grants if grant.address not in addresses
+        LeftoverResource(grant, grant.address, grant.after - {budget.bucket_address})
+        for grant in grants
+        if grant.address not in addresses
     ]
 
 

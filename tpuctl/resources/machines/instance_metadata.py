@@ -8,19 +8,22 @@ from typing import Any
 
 from tpuctl.assets import program
 from tpuctl.model.cost.cost import affordable_seconds
-from tpuctl.model.cost.stack_cost import cost_of
+from tpuctl.model.cost.stack_cost import cost_of, hourly_rates
 from tpuctl.model.stack.notification_settings import notification_settings
+from tpuctl.model.stack.spending import CONTROLLER, NOTHING_SPENT, TPU, Spent
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
-from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.names import BUDGET_LEDGER, STACK_LABEL
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.units import dollars
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-TPU = "https://tpu.googleapis.com"
+TPU_API = "https://tpu.googleapis.com"
 COMPUTE = "https://compute.googleapis.com/compute/v1"
 STARTUP, USERS_STARTUP, ORDERS = "startup-script", "tpuctl-startup-script", "tpuctl-watchdog"
 BELL = "tpuctl-bell"
+MIN_SECONDS = 0.1
+LEFT = "tpuctl-left"  # of the limits when the machine was created, and by whom
 # What the watchdog sends notifications with: machines have nothing else before `up` connects.
 BELL_PROGRAMS = (
     *("bell.py", "notices.py", "outbox.py", "secret_fetch.py"),
@@ -35,6 +38,8 @@ def prerequisites(stack: Stack) -> set[str]:
     So a machine is never charged without a watchdog that may delete it.
     """
     needed = {f"account/{stack.names.service_account}"} if stack.creates_service_account else set()
+    if stack.budget is not None:
+        needed.add(f"budget-grants/{stack.names.budget_bucket}")
     return needed | ({f"project-grants/{stack.project}"} if stack.has_limits else set())
 
 
@@ -65,6 +70,8 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
     metadata = {ORDERS: json.dumps(orders, sort_keys=True)}
     if has_bell:
         metadata[BELL] = json.dumps({name: program(name) for name in BELL_PROGRAMS})
+    if stack.counts_spending:
+        metadata[LEFT] = json.dumps({**_age(stack, stack.spent), "user": stack.user})
     return {**metadata, STARTUP: program("watchdog.py")} if startup and orders else metadata
 
 
@@ -79,7 +86,7 @@ def metadata_differs(observed: Mapping[str, str], desired: Mapping[str, str]) ->
     stale = {name for name, value in desired.items() if current.get(name) != value} - {"ssh-keys"}
     if ORDERS in stale:
         fields.append("limits")
-    if stale - {ORDERS}:
+    if stale - {ORDERS, LEFT}:
         fields.append("metadata")
     return tuple(fields)
 
@@ -96,7 +103,7 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
     if stack.queue is not None:
         version = "v2alpha1" if stack.file.tpu.capacity == "flex-start" else "v2"
         name = f"{_location(stack)}/queuedResources/{stack.names.queued}"
-        remove = [f"{TPU}/{version}/{name}?force=true"]
+        remove = [f"{TPU_API}/{version}/{name}?force=true"]
     if stack.controller is not None:
         remove = [*remove, controller] if on_controller else [controller, *remove]
         if not stack.is_compute:  # otherwise among the instances
@@ -105,7 +112,7 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
     is_instance = stack.is_compute and not on_controller  # whose name its group chose
     idle = stack.file.limits.idle
     return {
-        **_age(stack),
+        **_age(stack, NOTHING_SPENT),
         "idle_seconds": seconds_of(idle) if idle is not None else None,
         "tpu": f"{zone}/instances/{{instance}}" if is_instance else nodes[0],
         "peers": [] if is_alone else peers,
@@ -113,6 +120,9 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
         # TensorFlow's runtime for slices always holds the chips of its worker.
         "count_chip_use": "-pod" not in stack.runtime.version,
         **_notify(stack, is_instance=is_instance, on_controller=on_controller),
+        **_spending(
+            stack, nodes[0], controller, is_instance=is_instance, on_controller=on_controller
+        ),
     }
 
 
@@ -130,6 +140,55 @@ def _notify(stack: Stack, *, is_instance: bool, on_controller: bool) -> dict[str
     return {"notify": {**settings, **more}}
 
 
+def _spending(
+    stack: Stack, node: str, controller: str, *, is_instance: bool, on_controller: bool
+) -> dict[str, Any]:
+    """What the first worker, or the controller, adds to the ledger, and the limits of its sum."""
+    if not stack.counts_spending:
+        return {}
+    urls = {TPU: node} if on_controller == stack.is_node else {}
+    if on_controller:
+        urls[CONTROLLER] = controller
+    common = {"stack": stack.name, "zone": stack.zone}
+    rates = hourly_rates(stack)
+    return {
+        "spending": {
+            "instance": stack.nodes[0] if is_instance else "",
+            "ledgers": _ledgers(stack),
+            "items": [
+                {
+                    **common,
+                    "item": item,
+                    "url": url,
+                    "is_remote": item == TPU and on_controller,
+                    "per_hour": rates.get(item, 0.0),
+                }
+                for item, url in urls.items()
+            ],
+        }
+    }
+
+
+def _ledgers(stack: Stack) -> list[dict[str, Any]]:
+    """Where machines report what they spend, and the limits of the sums."""
+    limits, since = stack.file.limits, stack.spent.since
+    ledgers: list[dict[str, Any]] = []
+    if stack.has_life_limits:
+        ledgers.append(
+            {
+                "bucket": stack.bucket,
+                "object": stack.names.ledger,
+                "since": since and since.isoformat(),  # a change updates the machines' metadata
+                "max_cost": limits.max_cost,
+                "max_hours": limits.max_hours,
+            }
+        )
+    if stack.budget is not None:
+        bucket = {"bucket": stack.names.budget_bucket, "object": BUDGET_LEDGER}
+        ledgers.append({**bucket, "budget": stack.budget})
+    return ledgers
+
+
 def _location(stack: Stack) -> str:
     return f"projects/{stack.project}/locations/{stack.zone}"
 
@@ -137,7 +196,7 @@ def _location(stack: Stack) -> str:
 def _nodes(stack: Stack) -> tuple[list[str], list[str]]:
     """The URLs of the nodes, and of the guest attributes of their workers."""
     api = "v1" if stack.is_node else "v2"
-    nodes = [f"{TPU}/{api}/{_location(stack)}/nodes/{name}" for name in stack.nodes]
+    nodes = [f"{TPU_API}/{api}/{_location(stack)}/nodes/{name}" for name in stack.nodes]
     return nodes, [] if stack.is_node else [f"{node}:getGuestAttributes" for node in nodes]
 
 
@@ -148,15 +207,28 @@ def _instances(stack: Stack, zone: str) -> tuple[list[str], list[str]]:
     return nodes, [f"{zone}/instances?filter=labels.{STACK_LABEL}%3D{stack.name}"]
 
 
-def _age(stack: Stack) -> dict[str, Any]:
-    """The time and cost limits as a maximum age, whichever comes first."""
+def _age(stack: Stack, spent: Spent) -> dict[str, Any]:
+    """What is left of the time and cost limits, as a maximum age: whichever comes first."""
     limits, hourly = stack.file.limits, cost_of(stack).per_hour
     ages: list[tuple[float, str]] = []
     if limits.max_hours is not None:
-        reason = f"it is {limits.max_hours:g} hours old (limits.max_hours)"
-        ages.append((limits.max_hours * 3600, reason))
+        hours = max(0.0, limits.max_hours - spent.hours)
+        reason = f"it is {hours:g} hours old{_before(spent.hours, f'{spent.hours:.2g} hours')}"
+        ages.append((hours * 3600, f"{reason} (limits.max_hours)"))
     if limits.max_cost is not None and hourly:
-        reason = f"it has cost {dollars(limits.max_cost)} at {dollars(hourly)} an hour"
-        ages.append((affordable_seconds(limits.max_cost, hourly), f"{reason} (limits.max_cost)"))
+        cost = max(0.0, limits.max_cost - spent.cost)
+        reason = f"it has cost {dollars(cost)} at {dollars(hourly)} an hour"
+        reason += _before(spent.cost, dollars(spent.cost))
+        ages.append((affordable_seconds(cost, hourly), f"{reason} (limits.max_cost)"))
+    if stack.budget is not None and hourly:
+        cost = max(0.0, stack.budget - spent.month)
+        reason = f"it has cost the {dollars(cost)} that were left of {limits.budget}"
+        ages.append((affordable_seconds(cost, hourly), f"{reason} (limits.budget)"))
     seconds, reason = min(ages, default=(None, ""))
+    if seconds is not None:
+        seconds = max(MIN_SECONDS, seconds)  # the watchdog takes 0 for no limit
     return {"max_seconds": seconds, "reason": reason}
+
+
+def _before(spent: float, text: str) -> str:
+    return f", after {text} of earlier machines" if spent else ""

@@ -25,7 +25,36 @@ KEEP_DAYS = 30  # bundles and caches, after their last upload
 PARALLEL_DELETES = 16
 
 
-class Bucket(StackResource):
+class StorageBucket(StackResource):
+    """A bucket of a project: with uniform access, never public."""
+
+    number: int | None = None  # the project's number, once queried
+
+    @property
+    def new_labels(self) -> dict[str, str]:
+        """The labels of a bucket that is created."""
+        return self.stack.labels
+
+    async def read_number(self) -> None:
+        """Read the project's number, which proves ownership: bucket names are global, and anyone
+        can set labels."""
+        request = {"name": f"projects/{self.stack.project}"}
+        project = await self.call("projects", "get_project", request)
+        self.number = int(project.name.partition("/")[2])
+
+    async def create_bucket(self, *expiring_prefixes: str) -> None:
+        bucket = self.cloud.client("storage").bucket(self.name)
+        bucket.labels = self.new_labels
+        bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+        bucket.iam_configuration.public_access_prevention = "enforced"
+        # Soft-deleted checkpoints would be charged.
+        bucket.soft_delete_policy.retention_duration_seconds = 0
+        if expiring_prefixes:
+            bucket.add_lifecycle_delete_rule(age=KEEP_DAYS, matches_prefix=[*expiring_prefixes])
+        await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
+
+
+class Bucket(StorageBucket):
     """Uniform access, never public; `down` keeps it unless requested otherwise."""
 
     kind = "bucket"
@@ -71,7 +100,6 @@ class Bucket(StackResource):
     def __init__(self, *args: Any, delete: bool = False) -> None:
         super().__init__(*args)
         self.deletes = delete or not self.stack.file.bucket.keep
-        self._number: int | None = None  # the project's number, once queried
         self.is_versioned = False  # as last observed
 
     @property
@@ -92,15 +120,8 @@ class Bucket(StackResource):
             return None
         self.is_versioned = bool(bucket.versioning_enabled)
         if not self.is_user_named:
-            self._number = await self._project_number()
+            await self.read_number()
         return bucket
-
-    async def _project_number(self) -> int:
-        """The project's number, which proves ownership: bucket names are global, and anyone can set
-        labels."""
-        request = {"name": f"projects/{self.stack.project}"}
-        project = await self.call("projects", "get_project", request)
-        return int(project.name.partition("/")[2])
 
     def diff(self, observed: Any | None) -> Change:
         if observed is None:
@@ -169,7 +190,7 @@ class Bucket(StackResource):
         ]
 
     def is_ours(self, observed: Any) -> bool:
-        is_in_project = self._number is None or observed.project_number == self._number
+        is_in_project = self.number is None or observed.project_number == self.number
         return bool(observed.labels.get(STACK_LABEL) == self.stack.name) and is_in_project
 
     def removal(self, observed: Any | None) -> Change:
@@ -189,15 +210,7 @@ class Bucket(StackResource):
         await self.create_or_adopt(self._create, self.observe, report, check=self._check)
 
     async def _create(self) -> None:
-        bucket = self.cloud.client("storage").bucket(self.name)
-        bucket.labels = self.stack.labels
-        bucket.iam_configuration.uniform_bucket_level_access_enabled = True
-        bucket.iam_configuration.public_access_prevention = "enforced"
-        # Soft-deleted checkpoints would be charged.
-        bucket.soft_delete_policy.retention_duration_seconds = 0
-        prefixes = [f"{BUNDLES}/", f"{CACHE}/"]
-        bucket.add_lifecycle_delete_rule(age=KEEP_DAYS, matches_prefix=prefixes)
-        await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
+        await self.create_bucket(f"{BUNDLES}/", f"{CACHE}/")
 
     async def _relabel(self, report: Report) -> None:
         """Add the stack file's labels to the existing ones."""

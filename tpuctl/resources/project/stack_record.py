@@ -19,12 +19,10 @@ from tpuctl.model.capacity.capacity_history import CapacityAttempt, merge_attemp
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import RECORDS, record_name
 from tpuctl.model.text.record_parsing import Count, Moment, Name
-from tpuctl.polling import Backoff, gather_all
+from tpuctl.polling import gather_all
 
 VERSION = 1
-MAX_ATTEMPTS = 12
 MAX_CAPACITY_ATTEMPTS = 100
-RETRY = Backoff(initial=0.05, maximum=2.0, multiplier=1.7)
 
 
 class Grant(BaseModel):
@@ -111,7 +109,10 @@ class Record:
 
     async def read(self) -> Contents | None:
         """The contents; None without a record or bucket."""
-        return (await self._read())[0]
+        try:
+            return self._parsed(await self._store().get_bytes(self.stack.names.record))
+        except NotFound:
+            return None
 
     async def others(self) -> list[Contents | None]:
         """The records of other stacks in the same bucket; empty without a bucket.
@@ -161,37 +162,19 @@ class Record:
         `change` is called again after a concurrent write. Nothing is written if it changes nothing.
         Raises NotFound without a bucket.
         """
-        delays = RETRY.delays()
-        for _ in range(MAX_ATTEMPTS):
-            existing, generation = await self._read()
-            before = existing or Contents(stack=self.stack.name)
-            after = change(before)
-            if after == before:
-                return before
-            after = after.model_copy(update={"write_id": secrets.token_hex(8)})
-            text = after.model_dump_json(indent=2).encode()
-            try:
-                await self._store().put_bytes(
-                    self.stack.names.record, text, if_generation=generation
-                )
-            except Conflict:
-                await self.cloud.clock.sleep(next(delays))
-            else:
-                return after
-        raise Conflict(
-            "Too many concurrent record changes",
-            self.uri,
-            hint="Another program is working on the same stack. Wait until it is done, then "
-            "repeat the command.",
-        )
+        contents = Contents(stack=self.stack.name)
 
-    async def _read(self) -> tuple[Contents | None, int]:
-        """The record and the generation of its object, 0 for none."""
-        try:
-            text, generation = await self._store().get_version(self.stack.names.record)
-        except NotFound:
-            return None, 0
-        return self._parsed(text), generation
+        def changed(text: bytes | None) -> bytes | None:
+            nonlocal contents
+            before = Contents(stack=self.stack.name) if text is None else self._parsed(text)
+            contents = change(before)
+            if contents == before:
+                return None
+            contents = contents.model_copy(update={"write_id": secrets.token_hex(8)})
+            return contents.model_dump_json(indent=2).encode()
+
+        await self._store().update(self.stack.names.record, changed, self.cloud.clock)
+        return contents
 
     def _parsed(self, text: bytes) -> Contents:
         try:

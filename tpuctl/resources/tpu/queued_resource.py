@@ -30,8 +30,10 @@ from tpuctl.errors import (
     Unreachable,
     Usage,
 )
+from tpuctl.model.cost.stack_cost import hourly_rates
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.spending import TPU, Period
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import seconds_of
@@ -46,6 +48,7 @@ from tpuctl.resources.base import (
 )
 from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network
+from tpuctl.resources.project.ledger import LedgerObject
 from tpuctl.resources.project.stack_record import Contents, RaceWinner, Record
 from tpuctl.resources.tpu.node_lifecycle import duration_text
 from tpuctl.resources.tpu.queued_resource_spec import (
@@ -620,7 +623,36 @@ class RacedRequest(QueuedNodes):
         await self.cloud.abandoned_calls()
         queued = await self._get()
         if queued is not None and owner(queued) == self.stack.name:
+            created = await self._first_creation()
             await self._delete(report, queued)
+            if created is not None:
+                await self._count_from(created)
+
+    async def _first_creation(self) -> datetime | None:
+        """Since when its nodes are charged, if a limit counts that; None if unknown."""
+        if not self.stack.counts_spending:
+            return None
+        with suppress(TpuctlError):  # which must not keep them from being deleted
+            nodes = await gather_all([node.observe() for node in self.nodes])
+            times = [time_of(node.create_time) for node in nodes if node is not None]
+            return min((created for created in times if created is not None), default=None)
+        return None
+
+    async def _count_from(self, created: datetime) -> None:
+        """Add nodes that no longer exist to the ledger; their machines may have, too."""
+        stack = self.stack
+        period = Period(
+            item=TPU,
+            zone=stack.zone,
+            stack=stack.name,
+            user=stack.user,
+            started=created.replace(microsecond=0),
+            per_hour=hourly_rates(stack)[TPU],
+            ended=self.cloud.server_clock.now(),
+        )
+        with suppress(TpuctlError):
+            ledger = LedgerObject.of(stack, self.cloud)
+            await ledger.update(lambda before: before.with_period(period))
 
 
 def _capacity(queued: Any) -> Capacity:

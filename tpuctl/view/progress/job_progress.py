@@ -20,10 +20,15 @@ MAX_CHIP_SECONDS = 300  # after which a sample of chips is out of date
 
 
 def work_facts(snapshot: Snapshot) -> list[tuple[str, str]]:
-    """The jobs of a stack, and what a program such as its controller's is doing."""
+    """The jobs of a stack, what a program such as its controller's is doing, and what is used of
+    its limits."""
     facts = [fact for job in snapshot.jobs for fact in job_facts(job, snapshot.at)]
     if snapshot.activity is not None:
         facts.append(("activity", snapshot.activity.sentence(snapshot.at)))
+    if snapshot.spending is not None:
+        facts.append(("limits", f"used {snapshot.spending}"))
+    if snapshot.budget is not None:
+        facts.append(("budget", f"used {snapshot.budget}"))
     return facts
 
 

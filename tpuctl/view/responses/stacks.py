@@ -91,6 +91,32 @@ class Race(Response):
     seconds: Number
 
 
+class Spending(Response):
+    """What was spent of `limits.max_cost` and `limits.max_hours`, by all machines and disks since
+    the first `up`, or `up --new-limits`: US dollars, and hours with a TPU."""
+
+    cost: Dollars
+    max_cost: Number | None
+    hours: Hours
+    max_hours: Number | None
+    since: Timestamp | None
+
+
+class BudgetShare(Response):
+    stack: str
+    user: str
+    cost: Dollars
+
+
+class Budget(Response):
+    """What all stacks of the project with a budget have cost in the month that began at `month`."""
+
+    budget: Number
+    cost: Dollars
+    month: Timestamp
+    shares: list[BudgetShare]
+
+
 class Plan(Response):
     """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack.
 
@@ -112,6 +138,8 @@ class Plan(Response):
     fallback_costs: Annotated[dict[str, Cost], BeforeValidator(_by_candidate_key)]
     race: Race | None = source("race_cost")
     quota: Quota
+    spending: Spending | None
+    budget: Budget | None
 
     @classmethod
     def of(cls, prepared: object, python: str | None) -> Plan:
@@ -224,6 +252,8 @@ class Status(Response):
     per_hour: Dollars | None
     cost_so_far: Dollars | None
     complete: bool
+    spending: Spending | None
+    budget: Budget | None
     advice: list[Advice]
     jobs: list[JobSnapshot]
     activity: Activity | None

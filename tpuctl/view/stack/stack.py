@@ -21,6 +21,7 @@ from tpuctl.view.terminal.text_wrapping import print_wrapped
 if TYPE_CHECKING:
     from tpuctl.model.capacity.quota import QuotaLine, QuotaReport
     from tpuctl.model.cost.race_cost import RaceCost
+    from tpuctl.model.stack.spending import BudgetUse, Spending
     from tpuctl.model.status.status import Holding, Remaining
 
 SIGNS = {
@@ -106,6 +107,14 @@ def _traffic(stack: Stack, zone: str, condition: str) -> str:
     if rate is not None and not rate.amount:
         return condition
     return f"and {rate} from the bucket" if rate else "and traffic from the bucket"
+
+
+def show_spending(spending: Spending | None, budget: BudgetUse | None) -> None:
+    """What was spent before of the limits that count it."""
+    if spending is not None and spending.since is not None:
+        print_wrapped(f"\nUsed of the limits: {spending}.")
+    if budget is not None:
+        print_wrapped(f"\nUsed of the project's budget: {budget}.")
 
 
 def show_quota(quota: QuotaReport) -> None:

@@ -32,13 +32,13 @@ def show_status(
     charges: Sequence[Charge],
     advice: Sequence[Advice],
     typed: Callable[[str], str],
-    jobs: Iterable[tuple[str, str]] = (),
+    facts: Iterable[tuple[str, str]] = (),
     *,
     at: datetime,
     is_free: bool,
 ) -> None:
-    """`typed` returns the command to type for one of the advice, `jobs` are facts about jobs."""
-    print_facts([*status_facts(stack, items, charges), *jobs])
+    """`typed` returns the command to type for one of the advice, `facts` are of jobs and limits."""
+    print_facts([*status_facts(stack, items, charges), *facts])
     if (charges_list := charges_table(items, charges, at, is_free=is_free)) is not None:
         print()
         console().print(charges_list)

@@ -19,6 +19,11 @@ changed while it runs:
                           one machine
     delete                URLs of the resources to delete, in order; the machine itself is last
     count_chip_use        whether a program that holds a chip counts as activity
+    spending              limits of what all machines of the stack, or of the project in a month,
+                          spend: the first worker, or the controller, reports `items` to `ledgers`
+                          in buckets. As soon as they have been read, their sums replace the
+                          maximum age; until then, what was left is in the metadata `tpuctl-left`,
+                          with the user who is counted
     notify                settings of notifications, if the stack file has any: `bell.py`, whose
                           programs are in the metadata `tpuctl-bell`, sends them
 
@@ -58,6 +63,13 @@ BELL_INTERVAL = 60.0  # seconds between tries to send notifications
 NEW_SECONDS, NEW_TICK = 600.0, 3.0  # seconds between checks until the TPU is reported as ready
 BELL_SECONDS = 10.0  # for which a notification may delay the deletion of the machine
 ATTRIBUTES = "instance/guest-attributes/tpuctl"
+LEFT = "instance/attributes/tpuctl-left"
+STORAGE = "https://storage.googleapis.com"
+REPORT_SECONDS = 60.0  # between reports to the ledger
+SILENCE = 300.0  # that a period counts on after its last report
+MAX_PRICE = 1e6  # US dollars per hour of a period
+MAX_CONFLICTS = 5  # with other machines that write to the ledger
+PERIOD_KEY = ("stack", "item", "zone")
 END_POLL_SECONDS = 2.0
 # Earlier versions of tpuctl may run jobs here: their job parent was `keeper.py`.
 LIMIT = re.compile(r"\(limits\.(\w+)\)")  # in a reason
@@ -73,6 +85,7 @@ CREATING_STATES = (
 )
 READY_STATES = ("READY", "RUNNING")
 DELETING_STATES = ("DELETING", "STOPPING", "SUSPENDING")
+ENDED_STATES = ("PREEMPTED", "STOPPED", "TERMINATED", "SUSPENDED")
 
 
 # Decisions ----------------------------------------------------------------------------------
@@ -168,6 +181,101 @@ def is_busy(machine: Mapping[str, float], limit_time: float) -> bool:
     """Whether a job may still be ending on a machine, by its times, since a limit was reached."""
     was_active = machine.get("last-active", 0.0) > limit_time - 2 * MAX_TICK
     return was_active and machine.get("jobs-ended", 0.0) < limit_time
+
+
+class Spent(NamedTuple):
+    """What the periods of a ledger sum up to, and at which rates it grows."""
+
+    cost: float  # US dollars
+    hours: float  # with a TPU
+    per_hour: float
+    tpus: int
+
+
+def period_end(period: Mapping[str, Any], now: float, read: float) -> float:
+    """Until when a period counts. If it had reported when the ledger was read, it counts on."""
+    if period.get("ended"):
+        return min(now, parse_timestamp(period["ended"]))
+    silent = parse_timestamp(period["last_report"]) + SILENCE if period.get("last_report") else now
+    return now if silent >= read else silent
+
+
+def month_start(now: float) -> float:
+    """The first second of the month, in UTC."""
+    year, month = time.gmtime(now)[:2]
+    return float(calendar.timegm((year, month, 1, 0, 0, 0)))
+
+
+def spent(ledger: Mapping[str, Any], now: float, read: float, begin: float = 0.0) -> Spent:
+    """The sum of a ledger that was last read at a time, since another."""
+    since = parse_timestamp(ledger["since"]) if ledger.get("since") else begin
+    cost = hours = per_hour = 0.0
+    tpus = 0
+    for period in ledger["periods"]:
+        end = period_end(period, now, read)
+        count = max(0.0, end - max(since, parse_timestamp(period["started"]))) / 3600
+        is_tpu, price = period["item"] == "tpu", float(period["per_hour"])
+        if not 0 <= price <= MAX_PRICE:  # nor NaN, which no limit is below
+            raise ValueError(f"per_hour: {price}")
+        cost += price * count
+        hours += count * is_tpu
+        if end >= now and not period.get("ended"):
+            per_hour += price
+            tpus += is_tpu
+    return Spent(cost, hours, per_hour, tpus)
+
+
+def spending_limit_reason(settings: Mapping[str, Any], sums: Spent) -> str:
+    """Why the machines must be deleted because of what was spent, "" if they need not."""
+    if settings.get("budget") is not None and sums.cost >= settings["budget"]:
+        return f"the project's stacks have cost ${sums.cost:.2f} this month (limits.budget)"
+    if settings.get("max_hours") and sums.hours >= settings["max_hours"]:
+        return f"the stack had a TPU for {sums.hours:.2f} hours (limits.max_hours)"
+    if settings.get("max_cost") and sums.cost >= settings["max_cost"]:
+        return f"the stack has cost ${sums.cost:.2f} (limits.max_cost)"
+    return ""
+
+
+def seconds_left(settings: Mapping[str, Any], sums: Spent) -> float:
+    """Seconds until a limit is reached."""
+    left = [MAX_TICK]
+    if settings.get("max_hours") and sums.tpus:
+        left.append((settings["max_hours"] - sums.hours) / sums.tpus * 3600)
+    for limit in (settings.get("max_cost"), settings.get("budget")):
+        if limit and sums.per_hour:
+            left.append((limit - sums.cost) / sums.per_hour * 3600)
+    return max(MIN_TICK, min(left))
+
+
+def reported(
+    periods: Iterable[Mapping[str, Any]], item: Mapping[str, Any], created: float | None, now: float
+) -> list[Mapping[str, Any]]:
+    """The periods after a report: that an item exists since a time, or no longer (None)."""
+    started = None if created is None else timestamp(created)
+    key = {name: item[name] for name in PERIOD_KEY}
+    after: list[Mapping[str, Any]] = []
+    for period in periods:
+        is_same = all(period.get(name) == value for name, value in key.items())
+        if is_same and period["started"] == started:
+            continue
+        is_over = is_same and not period.get("ended")
+        end = {"ended": timestamp(period_end(period, now, now))} if is_over else {}
+        after.append({**period, **end})
+    if started is not None:
+        price = {"user": item["user"], "per_hour": item["per_hour"]}
+        after.append(
+            {**key, **price, "started": started, "last_report": timestamp(now), "ended": None}
+        )
+    return after
+
+
+def without_reports(periods: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The periods without the times of reports, which change all the time."""
+    return [{**period, "last_report": None} for period in periods]
+
+
+def timestamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def parse_timestamp(text: str) -> float:
@@ -461,6 +569,70 @@ class Cloud:
             return status, {"error": {"message": text.decode(errors="replace")}}
 
 
+class Ledger:
+    """What machines have spent, of a stack or of all of a project: an object that they update."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.contents: dict[str, Any] | None = None  # None: never read
+        self.generation = ""
+        self.read_at = self.written_at = 0.0  # by Google's clock
+
+    def sums(self, now: float) -> Spent | None:
+        """What was spent, None if unknown. If it cannot be read any more, what it had counts on."""
+        if self.contents is None:
+            return None
+        return spent(self.contents, now, self.read_at, self.begin(now))
+
+    def begin(self, now: float) -> float:
+        return 0.0 if self.settings.get("budget") is None else month_start(now)
+
+    def report(self, cloud: Cloud, items: Iterable[tuple[Mapping[str, Any], float | None]]) -> None:
+        """Read the ledger, and add reports about items. Raises OSError, and others if damaged."""
+        from urllib.parse import quote
+
+        name = quote(self.settings["object"], safe="")
+        bucket = f"storage/v1/b/{self.settings['bucket']}/o"
+        for _ in range(MAX_CONFLICTS):
+            self.read(cloud, f"{STORAGE}/{bucket}/{name}")
+            assert self.contents is not None
+            now, before = cloud.clock.now(), self.contents["periods"]
+            begin = self.begin(now)
+            after = [period for period in before if period_end(period, now, now) >= begin]
+            for item, created in items:
+                after = reported(after, item, created, now)
+            is_due = now - self.written_at >= REPORT_SECONDS
+            is_changed = without_reports(before) != without_reports(after)
+            self.contents["periods"] = after
+            if not after or not (is_due or is_changed):
+                return
+            query = f"uploadType=media&name={name}&ifGenerationMatch={self.generation}"
+            url = f"{STORAGE}/upload/{bucket}?{query}"
+            status, response = cloud.call("POST", url, self.contents)
+            if status == 200:
+                self.generation, self.written_at = response["generation"], now
+                return
+            self.generation = ""
+            if status != 412:
+                raise OSError(f"cannot write the ledger: HTTP {status}")
+        raise OSError("cannot write the ledger: others are writing to it")
+
+    def read(self, cloud: Cloud, url: str) -> None:
+        status, info = cloud.call("GET", url)
+        if status not in (200, 404):
+            raise OSError(f"cannot read the ledger: HTTP {status}")
+        generation = info["generation"] if status == 200 else "0"
+        if generation != self.generation or self.contents is None:
+            contents: dict[str, Any] = {"version": 1, "periods": []}
+            if status == 200:
+                status, contents = cloud.call("GET", f"{url}?alt=media&generation={generation}")
+                if status != 200:
+                    raise OSError(f"cannot read the ledger: HTTP {status}")
+                spent(contents, 0.0, 0.0)  # raises if it is damaged
+            self.contents, self.generation = contents, generation
+        self.read_at = cloud.clock.now()
+
+
 # The watchdog -------------------------------------------------------------------------------
 
 
@@ -487,6 +659,10 @@ class Watchdog:
         self.bell: Any = None  # the process that sends notifications
         self.bell_due = 0.0  # on the monotonic clock
         self.is_reporting = self.is_reported = False  # that the TPU is ready
+        self.ledgers: list[Ledger] = []
+        self.is_deleted = False  # a resource, just now
+        self.left: dict[str, Any] = {}  # of the limits, when the machine was created
+        self.creation_times: dict[str, float] = {}  # by URL, of this machine and its TPU
         self.state: dict[str, Any] = {"pid": os.getpid(), "started": self.clock.now()}
 
     def run(self) -> None:
@@ -506,6 +682,10 @@ class Watchdog:
         is_new = uptime() - self.started < NEW_SECONDS
         if self.config.get("notify") and is_new and not self.is_reported:
             seconds = min(seconds, NEW_TICK)
+        for ledger in self.ledgers:
+            sums = ledger.sums(self.clock.now())
+            if sums is not None:
+                seconds = min(seconds, seconds_left(ledger.settings, sums))
         return seconds if self.limit_time is None else min(seconds, END_POLL_SECONDS)
 
     def tpu_created_at(self) -> float:
@@ -547,9 +727,10 @@ class Watchdog:
         self.report_activity()
         restart_recoverers()
         self.notify()
+        self.report_spending()
         because = self.reason()
         if not because:
-            self.limit_time, self.delay = None, 0.0
+            self.limit_time, self.delay, self.is_deleted = None, 0.0, False
             return
         if self.limit_time is None:
             self.limit_time = self.clock.now()
@@ -603,11 +784,15 @@ class Watchdog:
             self.is_reported = True
         if not settings["is_reporter"] or (self.is_reported and not limit):
             return None
-        name, first = self.cloud.metadata("instance/name") or "", settings["instance"]
-        if first and name != first and not name.startswith(first + "-"):
-            return None  # another slice
+        if not self.is_in_slice(settings["instance"]):
+            return None
         is_ready = limit or self.query_tpu() in READY_STATES
         return self.created if is_ready else None
+
+    def is_in_slice(self, first: str) -> bool:
+        """Whether this machine is in the slice of that name; all are if it is empty."""
+        name = self.cloud.metadata("instance/name") if first else ""
+        return name == first or str(name).startswith(first + "-")
 
     def wait_for_bell(self) -> None:
         """Let a notification of the limit be sent, before the machine is gone."""
@@ -660,7 +845,61 @@ class Watchdog:
         return because and self.is_too_idle()
 
     def is_too_old(self) -> str:
-        return age_limit_reason(self.config, self.clock.now(), self.tpu_created_at())
+        now = self.clock.now()
+        totals = [(ledger.settings, ledger.sums(now)) for ledger in self.ledgers]
+        reasons = [
+            spending_limit_reason(limits, total) for limits, total in totals if total is not None
+        ]
+        because = next(filter(None, reasons), "")
+        if because or (totals and len(reasons) == len(totals)):
+            return because
+        return age_limit_reason({**self.config, **self.left}, now, self.tpu_created_at())
+
+    def report_spending(self) -> None:
+        """Add what exists to the ledgers, and read their sums. One machine of the stack does. If it
+        fails, the last sum grows on, and without one the age counts."""
+        settings = self.config.get("spending")
+        self.left = json.loads(self.cloud.metadata(LEFT) or "{}") if settings else {}
+        if not settings or self.worker != 0 or not self.is_in_slice(settings["instance"]):
+            self.ledgers = []
+            return
+        if [ledger.settings for ledger in self.ledgers] != settings["ledgers"]:
+            self.ledgers = [Ledger(each) for each in settings["ledgers"]]
+        if self.is_deleted:
+            return
+        failures = [self.report_to(ledger, settings["items"]) for ledger in self.ledgers]
+        self.save(ledger_failure="; ".join(filter(None, failures)))
+
+    def report_to(self, ledger: Ledger, items: Iterable[Mapping[str, Any]]) -> str:
+        """Add what exists to a ledger; returns what failed."""
+        try:
+            user = {"user": self.left.get("user", "")}
+            existing = [({**item, **user}, self.creation_time(item)) for item in items]
+            ledger.report(self.cloud, existing)
+        except Exception as error:
+            return f"{ledger.settings['bucket']}: {type(error).__name__}: {error}"
+        return ""
+
+    def creation_time(self, item: Mapping[str, Any]) -> float | None:
+        """When an item was created; None if it does not exist. Raises OSError."""
+        if item["url"] in self.creation_times and not item["is_remote"]:
+            return self.creation_times[item["url"]]
+        status, resource = self.cloud.call("GET", item["url"])
+        if item["is_remote"] and (status == 404 or state_of(resource or {}) in ENDED_STATES):
+            return None
+        created = (resource or {}).get("createTime") or (resource or {}).get("creationTimestamp")
+        if status != 200 or not created:
+            raise OSError(f"{item['url']}: HTTP {status}")
+        self.creation_times[item["url"]] = parse_timestamp(created)
+        return self.creation_times[item["url"]]
+
+    def end_spending(self) -> None:
+        """Add the end of what is being deleted to the ledgers."""
+        self.is_deleted = True
+        for ledger in self.ledgers:
+            with contextlib.suppress(Exception):
+                items = self.config["spending"]["items"]
+                ledger.report(self.cloud, [(item, None) for item in items])
 
     def is_too_idle(self) -> str:
         return idle_limit_reason(self.config, time.monotonic(), self.active)
@@ -721,8 +960,10 @@ class Watchdog:
             if status in (200, 404) or is_being_changed(response or {}):
                 self.log(f"deleted {url}")
                 self.delay = 0.0
+                self.end_spending()
                 break
             failure = f"{url}: HTTP {status}: {(response or {}).get('error', {}).get('message')}"
+            self.is_deleted = False
             self.log(f"cannot delete {failure}")
             self.save(failure=failure, because=because)
             return self.back_off()
