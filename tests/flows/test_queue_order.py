@@ -16,6 +16,7 @@ import pytest
 from tests.support.callers import Member
 from tests.support.projects import numbers
 from tpuctl.cloud.objects import ObjectStore
+from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.flows.jobs.attempts import claim_start, record_end
 from tpuctl.flows.queue.work import Queue, run_each
 from tpuctl.local_cloud.server_process import LocalCloud
@@ -26,6 +27,13 @@ from tpuctl.model.jobs.queue import JobEnd, JobStart, Queued
 STACK = "bert"
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 MACHINE = Placement(zone="us-central1-b", node="bert-tpu", node_ids=("1",))
+
+
+class Ahead(ServerClock):
+    """Two hours from now."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=2)
 
 
 class Killed(Exception):
@@ -198,6 +206,23 @@ async def test_jobs_of_other_stacks_and_without_queue_are_left_out(store: Object
     await append(store, job(0).model_copy(update={"stack": "other"}))
     await append(store, job(1).model_copy(update={"queued": None}))
     assert await Queue(store, STACK).next() is None
+
+
+async def test_stack_files_without_job_are_removed_later(
+    store: ObjectStore, null_cloud: LocalCloud
+) -> None:
+    """They are written before their jobs, and hold values of the job's environment."""
+    used, unused = (f"tpuctl/queues/{STACK}/{name}.json" for name in ("used", "unused"))
+    for name in (used, unused, "tpuctl/queues/other/its.json"):
+        await store.put_bytes(name, b"{}")
+    queued = Queued(stack_file=used)
+    await append(store, job(0).model_copy(update={"queued": queued}))
+    await Queue(store, STACK).remove_stack_files()
+    assert len(await store.list("tpuctl/queues/")) == 3
+    with Member.owner(null_cloud).storage() as client:
+        await Queue(ObjectStore(client, store.name, clock=Ahead()), STACK).remove_stack_files()
+    left = {info.name for info in await store.list("tpuctl/queues/")}
+    assert left == {used, "tpuctl/queues/other/its.json"}
 
 
 @pytest.mark.parametrize(

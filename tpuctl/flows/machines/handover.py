@@ -30,6 +30,7 @@ from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.secret_sources import source_of
 from tpuctl.model.stack.stack import Stack
+from tpuctl.model.text.names import queued_stack_file
 from tpuctl.model.text.ssh_key_lines import public_key_line, ssh_keys_with
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
@@ -137,18 +138,22 @@ async def ready_controller(
         await transport.close()
 
 
-async def prepare_controller(
-    stack: Stack, cloud: Cloud, keys: Keys, emit: Emit, *, has_queue: bool = False
-) -> None:
-    """Set up the controller to recover jobs, if the stack wants that, and to run its queue, if it
-    `has_queue`. Errors become warnings."""
+async def has_queue(stack: Stack, cloud: Cloud) -> bool:
+    """Whether jobs may wait in the stack's queue."""
+    every = queued_stack_file(stack.name, "*")
+    return bool(await cloud.objects(stack.bucket).list(every.partition("*")[0], every))
+
+
+async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:
+    """Set up the controller to recover jobs, and to run the queue, if there is one. Errors become
+    warnings."""
     if not stack.has_recovery:
         return
     because = "it recovers jobs after a preemption"
     try:
         with step(emit, f"controller/{stack.names.controller}", "update", because) as progress:
             async with ready_controller(stack, cloud, keys, emit, progress.report) as controller:
-                if has_queue:
+                if await has_queue(stack, cloud):
                     await controller.start_queue()
     except TpuctlError as error:
         emit(WarningIssued(_warning("Controller cannot recover jobs", error)))

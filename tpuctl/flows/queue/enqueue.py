@@ -11,22 +11,23 @@ from typing import Any
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.engine.step import step
-from tpuctl.errors import Usage
+from tpuctl.errors import Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.job_start import new_record, upload, used_ids, with_bundle, write_record
 from tpuctl.flows.jobs.run_state import RunOptions
 from tpuctl.flows.jobs.secret_versions import require_secrets
 from tpuctl.flows.jobs.submission import Submission
-from tpuctl.flows.machines.handover import ready_controller
+from tpuctl.flows.machines.handover import has_queue, ready_controller
 from tpuctl.flows.packages.tools import ensure_tools, require_available
 from tpuctl.flows.stack.plan import Prepared
 from tpuctl.flows.stack.up import up_without_tpu
+from tpuctl.model.events import WarningIssued
 from tpuctl.model.jobs.attempt import Placement
 from tpuctl.model.jobs.job import JobRecord, new_job_id
 from tpuctl.model.jobs.queue import Queued
 from tpuctl.model.jobs.sweep import SweepValues
 from tpuctl.model.stack.stack import Stack
-from tpuctl.model.text.names import QUEUE
+from tpuctl.model.text.names import queued_stack_file
 from tpuctl.resources.project.stack_record import Record
 
 
@@ -38,7 +39,7 @@ async def enqueue(
 
     With `options.up` what the stack lacks is created first, except for its TPU, which the
     controller creates. Raises Usage if the stack, or the job, needs this computer. If this raises,
-    nothing is queued.
+    nothing is queued; a warning says if the controller could not be given the queue.
     """
     require_unattended(context.stack, submission)
     context = replace(context, stack=context.stack.for_framework(submission.framework))
@@ -54,11 +55,15 @@ async def enqueue(
         async with ready_controller(
             stack, context.cloud, context.keys, emit, progress.report
         ) as controller:
-            file = await _write_stack_file(context.store, controller.file)
+            file = await _write_stack_file(context.store, stack.name, controller.file)
             queued = queued.model_copy(update={"stack_file": file})
             records = await append_jobs(context, submission, options.each, queued)
-            await controller.start_queue()
             progress.result = f"{name} runs the queue"
+            try:
+                await controller.start_queue()
+            except TpuctlError as error:
+                progress.result = str(error)
+                emit(WarningIssued(_not_started(error)))
     return records
 
 
@@ -98,6 +103,8 @@ async def hand_over_up(
             stack, context.cloud, context.keys, context.emit, progress.report
         ) as controller:
             await controller.start_up(race=race)
+            if await has_queue(stack, context.cloud):
+                await controller.start_queue()
             progress.result = f"{name} creates {stack.counted_type}"
     return stack
 
@@ -134,6 +141,15 @@ def require_unattended(stack: Stack, submission: Submission | None = None) -> No
         )
 
 
+def _not_started(error: TpuctlError) -> Diagnostic:
+    return Diagnostic(
+        "Queue not started",
+        f"{error}. The queue is in the bucket",
+        hint="To have the controller run it:\n    tpuctl up --detach\n"
+        "Or run it here:\n    tpuctl jobs run",
+    )
+
+
 async def _draft(context: Context, submission: Submission) -> Submission:
     """The submission on machines that do not exist yet; a `down` from now on ends it."""
     contents = await Record(context.stack, context.cloud).read()
@@ -146,9 +162,9 @@ async def _draft(context: Context, submission: Submission) -> Submission:
     return replace(submission, machines=machines)
 
 
-async def _write_stack_file(store: ObjectStore, file: Mapping[str, Any]) -> str:
+async def _write_stack_file(store: ObjectStore, stack: str, file: Mapping[str, Any]) -> str:
     content = json.dumps(file, indent=1, sort_keys=True).encode()
-    name = f"{QUEUE}/{hashlib.sha256(content).hexdigest()}.json"
+    name = queued_stack_file(stack, hashlib.sha256(content).hexdigest())
     await store.put_bytes(name, content)
     return name
 

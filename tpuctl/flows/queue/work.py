@@ -11,7 +11,9 @@ import asyncio
 import math
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
@@ -38,11 +40,12 @@ from tpuctl.model.jobs.job import EXIT_LOST, EXIT_STOPPED, JobRecord
 from tpuctl.model.jobs.queue import JobEnd, JobStart, QueuePlace, in_order, open_jobs
 from tpuctl.model.stack.stack import Stack, stack_of_text
 from tpuctl.model.stack.stack_text import parse_stack_text
-from tpuctl.model.text.names import JOBS, turn_name
+from tpuctl.model.text.names import JOBS, queued_stack_file, turn_name
 from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.user_account import user_at_host
 
 READERS = 16
+KEPT = timedelta(hours=1)  # of a stack file that no job uses yet
 STEPS = f"{JOBS}/*/{{job,start,ended}}.json"
 
 
@@ -60,6 +63,7 @@ async def run_queue(context: Context) -> int:
         is_down_due = await queue.is_down_due()
         if is_down_due:
             await _wait_for_others(work)
+        await queue.remove_stack_files()
     if is_down_due:  # it may end this program
         await (down_from_controller(context) if context.controller else down(context))
     return count
@@ -140,6 +144,17 @@ class Queue:
             if record.queued.down:
                 return True
         return False
+
+    async def remove_stack_files(self) -> None:
+        """Delete the stack files of jobs that have ended, but those that may be about to be used:
+        they are written before their jobs."""
+        used = {record.queued.stack_file for record in await self.waiting() if record.queued}
+        newest = self._store.clock.now() - KEPT
+        every = queued_stack_file(self._stack, "*")
+        for info in await self._store.list(every.partition("*")[0], every):
+            if info.name not in used and info.updated < newest:
+                with suppress(NotFound):
+                    await self._store.delete(info.name)
 
     async def _list(self) -> list[ObjectInfo]:
         try:

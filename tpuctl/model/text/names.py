@@ -21,7 +21,7 @@ CACHE = "tpuctl/cache"  # environments and compiled programs
 TOOLS = f"{CACHE}/tools"  # Pythons and uv, which jobs bring
 NOTEBOOKS = "tpuctl/notebooks"
 ACTIVITIES = "tpuctl/activity"
-QUEUE = "tpuctl/queue"  # stack files of queued jobs, named by their content
+QUEUES = "tpuctl/queues"
 NOTIFICATIONS = "tpuctl/notifications"
 RECORDS = "tpuctl/stacks"
 SPENDING = "tpuctl/spending"
@@ -71,7 +71,12 @@ def stack_of_account(account: str) -> str | None:
 
 def turn_name(stack: str) -> str:
     """The object with the job of a stack's queue that has its turn."""
-    return f"{QUEUE}/turns/{stack}"
+    return f"{QUEUES}/{stack}/turn"
+
+
+def queued_stack_file(stack: str, digest: str) -> str:
+    """The object with the stack file of queued jobs, by its content; `*` for all."""
+    return f"{QUEUES}/{stack}/{digest}.json"
 
 
 def record_name(stack: str) -> str:
