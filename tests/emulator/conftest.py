@@ -23,9 +23,12 @@ from google.oauth2.credentials import Credentials
 from tests.support.locations import PROJECT
 from tests.support.null_host import NullHost
 from tpuctl.emulator.server import Server
+from tpuctl.emulator.state import store
 from tpuctl.emulator.wire.transcript import Transcript
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
+
+store.SYNCHRONOUS = "OFF"
 
 
 class Cloud:

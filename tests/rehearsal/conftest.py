@@ -23,6 +23,7 @@ SHIM = Path(__file__).resolve().parents[2] / "tpuctl" / "simulated_tpu"
 SCRIPTS = Path(__file__).parent / "scripts"
 FORKED_SCRIPTS = "tests.support.forked_scripts"
 OBSERVED = Path(__file__).with_name("observed_script.py")
+TENSORFLOW = ("tensorflow",)  # modules that the Python of a script has loaded
 Kind = TypeVar("Kind", bound=Observation)
 
 
@@ -66,7 +67,7 @@ class Pythons:
         self._commands: dict[tuple[Path, str, tuple[str, ...]], list[str]] = {}
         self._exits = ExitStack()
 
-    def command(self, python: Path, keras: str, modules: tuple[str, ...]) -> list[str]:
+    def command(self, python: Path, keras: str, modules: tuple[str, ...] = TENSORFLOW) -> list[str]:
         """The command that runs a script like this Python; `keras` is TF_USE_LEGACY_KERAS."""
         key = (python, keras, modules)
         if key not in self._commands:
@@ -101,7 +102,7 @@ def rehearse(tmp_path: Path, pythons: Pythons) -> Callable[..., Rehearsed]:
         script: str,
         *arguments: str,
         python: Path | None = None,
-        modules: tuple[str, ...] = ("tensorflow",),
+        modules: tuple[str, ...] = TENSORFLOW,
         command: list[str] | None = None,
         folder: Path = tmp_path,
         environment: dict[str, str] | None = None,

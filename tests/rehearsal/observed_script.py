@@ -1,4 +1,4 @@
-"""Runs a script observed, in a fork of a Python that has loaded TensorFlow.
+"""Runs a script observed, in a fork of a Python that has loaded TensorFlow or JAX.
 
     observed_script.py FOLDER_OF_THE_SHIM SCRIPT [ARGUMENT …]
 

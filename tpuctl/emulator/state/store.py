@@ -36,6 +36,7 @@ CREATE TABLE IF NOT EXISTS uploads (
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
+SYNCHRONOUS = "NORMAL"  # SQLite's setting; tests, during which no power fails, wait for no disk
 _MAX_CACHED = 2048
 
 
@@ -51,8 +52,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute(f"PRAGMA synchronous={SYNCHRONOUS}")
         self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.executescript(_SCHEMA)
         self._depth = 0
         self._changes: Counter[str] = Counter()
