@@ -26,6 +26,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "stuck-provisioning": ("project", "zone", "type", "name"),
     "provisioning-failure": ("project", "zone", "type", "name", "text"),
     "partial-group": ("project", "zone", "type", "name", "number"),
+    "weather": ("trace*", "speed", "zone", "type"),
     "quota": (*MATCHES, "limit", "number", "text"),
     "deny": (*MATCHES, "text"),
     "billing-disabled": MATCHES,
@@ -100,6 +101,10 @@ FIELDS: Mapping[str, Field] = {
         str,
         _ONE_KIND,
         "silent|refused",
+    ),
+    "trace": Field("For weather: file of capacity over time.", str, _ONE_KIND, "FILE"),
+    "speed": Field(
+        "For weather: how many times faster than the clock it passes. [1]", float, _ONE_KIND
     ),
     "seconds": Field(
         "For slow: delay to add. For other kinds: start in this many seconds.", float, _ONE_KIND
