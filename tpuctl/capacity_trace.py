@@ -73,7 +73,8 @@ def read_trace(path: Path) -> CapacityTrace:
     try:
         text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeError) as error:
-        raise Usage("Invalid capacity trace", str(error), where=str(path)) from error
+        detail = error.strerror if isinstance(error, OSError) else None
+        raise Usage("Invalid capacity trace", detail or str(error), where=str(path)) from error
     is_samples = text.lstrip().startswith("{")
     return _read_samples(path, text) if is_samples else _read_changes(path, text)
 

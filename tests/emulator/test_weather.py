@@ -73,9 +73,9 @@ def test_spot_nodes_are_preempted_when_the_trace_falls(cloud: Any, add_weather: 
     assert fault["times"] == "unlimited"
     until(lambda: state(client, "spot") is State.PREEMPTED, "the preemption")
     assert state(client, "demand") is State.READY
-    shown = remote_control.fault(cloud.local_cloud, fault["id"])
-    assert shown["hours"] >= 0.5
-    assert (shown["applied"], shown["error"]) == (1, "")
+    fault_state = remote_control.fault(cloud.local_cloud, fault["id"])
+    assert fault_state["hours"] >= 0.5
+    assert (fault_state["applied"], fault_state["error"]) == (1, "")
 
 
 def test_queued_resource_waits_for_room(cloud: Any, add_weather: AddWeather) -> None:

@@ -156,4 +156,4 @@ def _read(fault: Fault) -> CapacityTrace:
 def _seconds(fault: Fault) -> float:
     """The time in the trace; a clock that was set back stops it."""
     since, speed = float(fault.fields["since"]), float(fault.get("speed", 1.0))
-    return max(0.0, time.time() - since) * speed
+    return float(fault.get("hours", 0.0)) * 3600 + max(0.0, time.time() - since) * speed
