@@ -13,6 +13,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import NoCapacity, QuotaExceeded, TpuctlError
 from tpuctl.model.capacity.capacity_history import CapacityAttempt, remember_attempts
+from tpuctl.model.capacity.forecast_file import read_forecast
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Action, Plan, Result
 from tpuctl.model.stack.stack import Stack
@@ -42,7 +43,10 @@ async def record_attempts(
         return
     recorded: Sequence[CapacityAttempt] = ()
     with suppress(TpuctlError):
-        contents = await Record(stack, cloud).update(lambda before: before.with_attempts(attempts))
+        forecast = read_forecast(cloud.endpoint.name, stack)
+        contents = await Record(stack, cloud).update(
+            lambda before: before.with_attempts(attempts, forecast)
+        )
         recorded = contents.capacity
     remember_attempts(cloud.endpoint.name, [*recorded, *attempts])
 
