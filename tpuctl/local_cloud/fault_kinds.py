@@ -104,9 +104,9 @@ FIELDS: Mapping[str, Field] = {
     ),
     "trace": Field("For weather: file of capacity over time.", str, _ONE_KIND, "FILE"),
     "speed": Field(
-        "For weather: how many times faster than the clock it passes. [1]", float, _ONE_KIND
+        "For weather: how many times faster than the clock it passes. [1]", float, _ONE_KIND, "N"
     ),
-    "hours": Field("For weather: hour of the trace to begin with. [0]", float, _ONE_KIND),
+    "hours": Field("For weather: hour of the trace to begin with. [0]", float, _ONE_KIND, "N"),
     "seconds": Field(
         "For slow: delay to add. For other kinds: start in this many seconds.", float, _ONE_KIND
     ),

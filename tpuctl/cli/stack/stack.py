@@ -47,14 +47,15 @@ def plan(
         list[str] | None,
         typer.Option(
             "--trace",
-            metavar="[ZONE=]FILE",
-            help="For the forecast: capacity over time, of all zones of the file or for ZONE.",
+            metavar="FILE",
+            help="For the forecast: capacity over time; ZONE=FILE if it stands for one zone.",
         ),
     ] = None,
     hours: Annotated[
         float | None,
         typer.Option(
             "--hours",
+            metavar="N",
             min=0.01,
             max=100_000,
             help="For the forecast: hours of work. [limits.max_hours, or 24]",
