@@ -69,6 +69,14 @@ SECTIONS: Mapping[str, Section] = {
         "The operations of the local cloud take seconds instead of minutes here, so what tpuctl "
         "adds weighs more than on Google Cloud. The last figures include the start of the program.",
     ),
+    "hunt": _section(
+        "hunts",
+        "hunt",
+        "How much of the time in which any of three zones has room for a spot TPU is used by "
+        "tpuctl, and by two simple strategies: 72 hours of a made-up trace, on the local cloud. "
+        "Time passes by Google's usual durations and where tpuctl waits, so that the speed of this "
+        "computer does not matter. Work after the last checkpoint, half-hourly, is lost.",
+    ),
     "gcloud": _section(
         "gcloud",
         "gcloud_time",

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tpuctl.flows.stack.plan import Prepared
     from tpuctl.jobs.jobset import JobSetSettings
     from tpuctl.jobs.requirements.python_choice import PythonChoice
+    from tpuctl.model.capacity.forecast import Forecast
     from tpuctl.model.jobs.comparison import Comparison
     from tpuctl.model.jobs.explanation import Explanation
     from tpuctl.model.jobs.job import JobKind, JobRecord, JobStatus, JobSummary
@@ -174,6 +175,14 @@ class Tpuctl:
         self.stack.require_valid()  # before starting the local cloud
         candidate = None if zone is None else self.stack.in_zone(zone).candidate
         return await plan(self.context, candidate, race=race)
+
+    def forecast(self, traces: Sequence[str] = (), hours: float | None = None) -> Forecast:
+        """What to expect of a job with so many hours of work, from remembered requests and traces
+        of capacity (`FILE` or `ZONE=FILE`). `report` compares it with the job. Raises Usage."""
+        from tpuctl.flows.stack.forecast import forecast_up
+
+        self.stack.require_valid()
+        return forecast_up(self.stack, self.cloud_name, traces, hours)
 
     def job_python(self) -> PythonChoice:
         """The Python of jobs with the files of the stack's folder, without a script's metadata.

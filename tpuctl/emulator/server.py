@@ -136,6 +136,7 @@ class Server:
         for service in self.registry.machine_services():
             await service.resume()
         scheduled.resume()
+        self.registry.weather.resume()
 
     @property
     def url(self) -> str:

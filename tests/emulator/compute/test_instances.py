@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.api_core import exceptions
 
-from tests.support.polling import async_until
+from tests.support.polling import async_until, until
 
 NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 DISK = "projects/local-project/zones/europe-west4-a/disks/controller"
@@ -270,6 +271,25 @@ def test_guest_attributes_require_metadata_flag(engine: Any) -> None:
     (item,) = query("hostkeys/").query_value.items
     assert (item.namespace, item.key) == ("hostkeys", "ssh-ed25519")
     assert item.value == engine.cloud.host.guest_attributes(NAME)["hostkeys"]["ssh-ed25519"]
+
+
+def test_weather_refuses_and_preempts_instances(engine: Any, tmp_path: Path) -> None:
+    def add_weather(room: int) -> str:
+        trace = tmp_path / "trace.csv"
+        line = f"0,europe-west4-a,n1-standard-2,{room}"
+        trace.write_text(f"hours,zone,type,nodes\n{line}\n", "utf-8")
+        return str(engine.cloud.add_fault("weather", trace=str(trace)))
+
+    full = add_weather(1)
+    spot = {"provisioning_model": "SPOT", "instance_termination_action": "STOP"}
+    engine.wait_ok(engine.insert(engine.controller(scheduling=spot)))
+    code, message = engine.wait_error(engine.insert(engine.controller("second")))
+    assert code == "ZONE_RESOURCE_POOL_EXHAUSTED"
+    assert "does not have enough resources available" in message
+    assert engine.cloud.used(full) == 1
+    empty = add_weather(0)
+    until(lambda: engine.get().status == "TERMINATED", "the preemption")
+    assert engine.cloud.used(empty) == 1
 
 
 async def test_preemption_follows_termination_action(engine: Any) -> None:

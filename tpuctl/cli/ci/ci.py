@@ -138,6 +138,7 @@ def write_pipeline(
         float | None,
         typer.Option(
             "--hours",
+            metavar="N",
             help="Limit of the job (default: limits.max_hours, or 4).",
             min=0,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -70,6 +71,8 @@ def add(
     if fields["code"] is not None:
         fields["code"] = fields["code"].upper()
     fields = {name: None if value is False else value for name, value in fields.items()}
+    if fields["trace"] is not None:
+        fields["trace"] = str(Path(fields["trace"]).absolute())
     fault = remote_control.add_fault(_started(), kind, **fields)
     state.answer(fault, lambda: print(fault["id"]))
 
@@ -163,7 +166,7 @@ def _show_faults(faults: Sequence[Mapping[str, Any]]) -> None:
         return
     counted = (
         *("id", "kind", "times", "at", "matched", "applied", "exhausted", "held_calls"),
-        *("error", "due", "active", "free_bytes"),
+        *("error", "due", "active", "free_bytes", "since"),
     )
     rows = []
     for fault in faults:

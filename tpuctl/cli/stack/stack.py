@@ -41,11 +41,41 @@ AFTER_RACE = (
 )
 
 
-def plan(context: typer.Context, race: Race = False) -> None:
+def plan(
+    context: typer.Context,
+    race: Race = False,
+    with_forecast: Annotated[
+        bool,
+        typer.Option(
+            "--forecast", help="Also estimate the wait for a TPU, preemptions, and their cost."
+        ),
+    ] = False,
+    trace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            help="For the forecast: capacity over time; ZONE=FILE if it stands for one zone.",
+        ),
+    ] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            "--hours",
+            metavar="N",
+            min=0.01,
+            max=100_000,
+            help="For the forecast: hours of work. [limits.max_hours, or 24]",
+        ),
+    ] = None,
+) -> None:
     """Show what `up` would create, change or keep, why, its cost and the quota it needs.
 
     Exits with 76 if the stack is known not to fit into the quota of any of its
     zones, and with 124 if nothing is left of its limits.
+
+    A forecast is based on the requests that this computer remembers, and on
+    traces; --trace and --hours imply --forecast.
 
     Example: tpuctl plan
     """
@@ -53,12 +83,18 @@ def plan(context: typer.Context, race: Race = False) -> None:
 
     state: State = context.obj
     tpuctl = state.tpuctl()
+    wants_forecast = with_forecast or trace or hours is not None
+    forecast = tpuctl.forecast(trace or (), hours) if wants_forecast else None
     prepared = state.wait_for(tpuctl.plan(race=race))
     python = tpuctl.job_python()
     error = prepared.quota.error(prepared.stack.project, is_local=state.is_free)
 
     def show() -> None:
         _show_prepared(state, prepared)
+        if forecast is not None:
+            from tpuctl.view.stack.forecast import show_forecast
+
+            show_forecast(forecast, is_free=state.is_free)
         if python.build is not None:
             state.note(f"Jobs bring {python}.")
         if error is None and not prepared.is_used_up:
@@ -67,7 +103,7 @@ def plan(context: typer.Context, race: Race = False) -> None:
                 command = f"up{' --race' * race}"
             state.suggest(f"{state.command_prefix} {command}")
 
-    state.answer(lambda: responses.stacks.Plan.of(prepared, python.version), show)
+    state.answer(lambda: responses.stacks.Plan.of(prepared, python.version, forecast), show)
     if error is not None:
         raise error
     require_left(prepared.stack, prepared.spending, prepared.budget)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tpuctl.emulator.compute.core.context import ComputeContext
@@ -31,6 +31,7 @@ from tpuctl.emulator.compute.offerings.accelerator_types import AcceleratorTypes
 from tpuctl.emulator.compute.offerings.machine_type_collection import MachineTypes
 from tpuctl.emulator.compute.offerings.quota import Quota, Regions, Zones
 from tpuctl.emulator.compute.offerings.reservations import FutureReservations, Reservations
+from tpuctl.emulator.faults.weather import Occupant
 from tpuctl.emulator.state.operations import Effect
 from tpuctl.emulator.wire.machine_service import MachineService, NetworkInterface
 from tpuctl.emulator.wire.registry import Registry, Service
@@ -115,6 +116,9 @@ class ComputeService(Service, MachineService):
 
     async def maintain(self, name: str) -> None:
         await self.instances.maintain(name)
+
+    def occupants(self) -> Iterator[Occupant]:
+        return self.instances.occupants()
 
     def users_of_network(self, network: str) -> Sequence[str]:
         return self.instances.users_of_network(network)

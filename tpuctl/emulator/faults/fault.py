@@ -33,6 +33,7 @@ _LASTING: Mapping[str, Mapping[str, str]] = {
     },
     "api-disabled": {"method": "google.cloud.tpu.*"},
     "missing-role": {"caller": OWNER},
+    "weather": {},
 }
 _MAX_TEXT_LENGTH = 10_000
 _CHOICES = {"body": ("request", "response"), "mode": ("silent", "refused")}
@@ -234,6 +235,8 @@ def _validate(spec: Any) -> dict[str, Any]:
     fields = {name: _validate_value(name, value) for name, value in options.items()}
     if kind in SCHEDULED and not {"times", "at"}.isdisjoint(fields):
         raise invalid(f"A fault of kind {kind} happens once: times and at are not supported.")
+    if kind == "weather" and not {"times", "at"}.isdisjoint(fields):
+        raise invalid("A fault of kind weather follows its trace: times and at are not supported.")
     if kind == "quota":
         fields.setdefault("method", _CREATIONS)
     if kind in _LASTING:
@@ -265,8 +268,8 @@ def _validate_value(name: str, value: Any) -> Any:
         raise invalid(f"{name} must be a non-empty string, not {value!r}.")
     elif name in _CHOICES and value not in _CHOICES[name]:
         raise invalid(f"{name} must be {' or '.join(_CHOICES[name])}, not {value!r}.")
-    elif name in ("zone", "region", "type") and not _is_known(name, value):
-        raise invalid(f"Unknown {name} {value!r}.{_similar(name, value)}")
+    elif name in ("zone", "region", "type"):
+        require_known(name, value)
     elif name == "code" and value not in CODES:
         raise invalid(f"Unknown code {value!r}.{did_you_mean(value.upper(), CODES)}")
     elif name == "google_error" and value not in MESSAGES:
@@ -275,6 +278,12 @@ def _validate_value(name: str, value: Any) -> Any:
             f"Supported errors: {', '.join(MESSAGES)}."
         )
     return value
+
+
+def require_known(name: str, value: str, where: str = "") -> None:
+    """Raise an error if there is no such zone, region, or type, which would never match."""
+    if not _is_known(name, value):
+        raise invalid(f"{where}Unknown {name} {value!r}.{_similar(name, value)}")
 
 
 def _similar(name: str, value: str) -> str:

@@ -133,9 +133,11 @@ class Admission:
                 return [error.status, error.message]
         attributes = {"project": project["id"], "zone": zone, "type": node.accelerator_type}
         fault = self._registry.faults.take("stockout", **attributes)
-        if fault is None:
-            return []
-        return ["RESOURCE_EXHAUSTED", fault.get("text") or no_capacity(zone)]
+        if fault is not None:
+            return ["RESOURCE_EXHAUSTED", fault.get("text") or no_capacity(zone)]
+        if not node.scheduling_config.reserved and self._registry.weather.refuses(attributes):
+            return ["RESOURCE_EXHAUSTED", no_capacity(zone)]
+        return []
 
     def build(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tpuctl.emulator.faults.weather import Occupant
 from tpuctl.emulator.machines.interface import Endpoint, MachineError
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.projects import Project
@@ -18,11 +19,15 @@ from tpuctl.emulator.tpu.offerings import (
     not_found,
     project_and_zone,
 )
-from tpuctl.emulator.tpu.quota import Quota
+from tpuctl.emulator.tpu.quota import Quota, wants_spot
 from tpuctl.emulator.wire.machine_service import MachineService
 from tpuctl.emulator.wire.operations_service import OperationsService
 from tpuctl.emulator.wire.paging import name_of, requested_page
 from tpuctl.emulator.wire.registry import Caller, Registry
+
+_WITHOUT_ROOM = (
+    *(NodeState.PREEMPTED, NodeState.TERMINATED, NodeState.STOPPED, NodeState.DELETING),
+)
 
 
 class NodeHandlers(OperationsService, MachineService):
@@ -54,6 +59,22 @@ class NodeHandlers(OperationsService, MachineService):
 
     async def maintain(self, name: str) -> None:
         self._interruptions.maintain(self._get(name), api=self._nodes.version)
+
+    def occupants(self) -> Iterator[Occupant]:
+        refused = {
+            record.arguments["target"]
+            for record in self._registry.operations.pending(f"{self._nodes.effect}.create")
+            if record.arguments.get("refusal")
+        }
+        for node in self._nodes.all():
+            if node.state not in _WITHOUT_ROOM and node.name not in refused:
+                yield Occupant(
+                    node.name,
+                    str(node.create_time.ToNanoseconds()),
+                    node.accelerator_type,
+                    node.state == NodeState.READY,
+                    wants_spot(node),
+                )
 
     async def list_nodes(self, request: Any, caller: Caller) -> Any:
         prefix = name_prefix(*self._project_and_zone(request.parent))

@@ -198,7 +198,11 @@ class QueuedResourceEngine:
             if fault is not None:
                 text = fault.get("text") or "The queued resource failed."
                 return self._fail(document, ApiError(fault.get("code") or "INTERNAL", text))
-            if is_over(*delay) and not any(map(self._is_sold_out, attributes)):
+            has_room = is_reserved(document) or all(
+                self._registry.weather.has_room(attribute, attributes.count(attribute))
+                for attribute in attributes
+            )
+            if is_over(*delay) and has_room and not any(map(self._is_sold_out, attributes)):
                 self._store.set_state(document, "PROVISIONING")
                 return True
             await asyncio.sleep(_POLL_SECONDS)

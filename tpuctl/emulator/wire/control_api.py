@@ -78,6 +78,7 @@ class ControlApi:
     def _show(self, fault: Fault) -> dict[str, Any]:
         held_calls = self._registry.traffic.held_calls(fault.id)
         fields = {**fault.fields, **self._scheduled.describe(fault)}
+        fields |= self._registry.weather.describe(fault)
         return {**fields, "exhausted": fault.is_exhausted(), "held_calls": held_calls}
 
     async def _add(self, request: Request) -> dict[str, Any]:
@@ -90,6 +91,7 @@ class ControlApi:
         fault = self._registry.faults.add(spec)
         try:
             self._scheduled.schedule(fault)
+            self._registry.weather.begin(fault)
         except ApiError:
             self._registry.faults.remove(fault.id)
             raise

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tpuctl.emulator.faults.weather import Occupant
 from tpuctl.emulator.state.firewall_rules import Identity
 
 
@@ -35,6 +36,10 @@ class MachineService:
 
     async def maintain(self, name: str) -> None:
         """Put a resource through a maintenance event."""
+        raise NotImplementedError
+
+    def occupants(self) -> Iterable[Occupant]:
+        """What takes room in zones: all that runs, or is being created."""
         raise NotImplementedError
 
     def users_of_network(self, network: str) -> Sequence[str]:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.faults.traffic import Caller, Traffic
+from tpuctl.emulator.faults.weather import Occupant, Weather
 from tpuctl.emulator.iam.authority import Authority
 from tpuctl.emulator.iam.guard import Guard
 from tpuctl.emulator.iam.tokens import AccessTokens
@@ -55,6 +56,7 @@ class Registry:
     authority: Authority = field(init=False)
     faults: Faults = field(init=False)
     traffic: Traffic = field(init=False)
+    weather: Weather = field(init=False)
     guard: Guard = field(init=False)
     _services: Mapping[str, str] = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -69,6 +71,12 @@ class Registry:
         self.authority = Authority(self.store, self.settings, self.projects, agents, self.faults)
         self.projects.on_first_enabled = self.authority.grant_service_agents
         self.traffic = Traffic(self.faults, self._project_number, self._describe)
+        self.weather = Weather(
+            self.faults,
+            self._occupants,
+            lambda name: self.machine_service(name).preempt(name),
+            self.in_background,
+        )
         accesses = [api.access for api in self.apis]
         self.guard = Guard(
             *(self.store, self.projects, self.authority.allows, self.authority.is_unrestricted),
@@ -105,6 +113,10 @@ class Registry:
         keys = [key for kind, key in self._with_machines() if self.store.count(kind)]
         for key in dict.fromkeys(keys):
             yield cast(MachineService, self.service(key))
+
+    def _occupants(self) -> Iterator[Occupant]:
+        for service in self.machine_services():
+            yield from service.occupants()
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a background task; it is canceled when the cloud closes."""

@@ -100,17 +100,17 @@ async def follow_to_end(
 async def _wait_for_turn(context: Context, record: JobRecord) -> tuple[JobRecord, JobStatus | None]:
     """Wait until a queued job is started; returns its record then, or how it ended before."""
     context.emit(Note(f"Job {record.id} waits in the queue of stack {record.stack}."))
-    seen = ""
+    activity_text = ""
 
     async def probe() -> tuple[JobRecord, JobStatus | None] | None:
-        nonlocal seen
+        nonlocal activity_text
         current = await with_start(context.store, record)
         if not current.is_waiting:
             return current, None
         status = await read_status(context.store, current)
         activity = await read_activity(context.store, record.stack)
-        if activity is not None and activity.text != seen:
-            seen = activity.text
+        if activity is not None and activity.text != activity_text:
+            activity_text = activity.text
             context.emit(Note(activity.sentence(context.cloud.server_clock.now())))
         return None if status.exit_code is None else (current, status)
 

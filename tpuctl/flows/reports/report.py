@@ -6,12 +6,14 @@ from contextlib import suppress
 from dataclasses import replace
 
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.errors import NotFound
+from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import load_job
 from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.flows.reports.explain import explain
+from tpuctl.flows.stack.forecast import attempts_for
 from tpuctl.jobs.logs import WorkerLog, worker_records
+from tpuctl.model.capacity.forecast_outcome import outcome_of
 from tpuctl.model.cost.stack_cost import cost_of
 from tpuctl.model.jobs.attempt import Attempt
 from tpuctl.model.jobs.job import JobRecord
@@ -19,6 +21,7 @@ from tpuctl.model.jobs.report import AttemptReport, RunReport
 from tpuctl.model.logs.curves import Curves
 from tpuctl.model.logs.log_tail import LogTail
 from tpuctl.model.stack.stack import Stack
+from tpuctl.resources.project.stack_record import Record
 
 LOG_LINES = 40  # of the report
 MAX_LOG_LINES = 500  # kept
@@ -55,7 +58,7 @@ class RunReader:
             attempts[-1] = replace(attempts[-1], last_seen=now)
         else:
             self._curves.end()
-        return RunReport(
+        run_report = RunReport(
             explanation,
             record.accelerator or stack.file.tpu.type,
             stack.runtime.version,
@@ -65,6 +68,18 @@ class RunReader:
             self.log_tail.text(LOG_LINES),
             is_free=self._context.cloud.endpoint.is_local,
         )
+        return await self._with_forecast(run_report)
+
+    async def _with_forecast(self, run_report: RunReport) -> RunReport:
+        """With what came of the forecast in the stack's record, if it was made for this job."""
+        contents = None
+        with suppress(TpuctlError):
+            contents = await Record(self._context.stack, self._context.cloud).read()
+        if contents is None or contents.forecast is None:
+            return run_report
+        attempts = attempts_for(self._context.stack, contents.capacity)
+        outcomes = outcome_of(contents.forecast, run_report, attempts)
+        return replace(run_report, forecast_hours=contents.forecast.hours, outcomes=outcomes)
 
     async def _read_log(self, store: ObjectStore, record: JobRecord) -> None:
         """Read what the first worker's log has gained; earlier attempts gain nothing."""

@@ -19,6 +19,7 @@ from tpuctl.model.capacity.capacity_history import (
     read_attempts,
     remember_attempts,
 )
+from tpuctl.model.capacity.forecast_file import read_forecast
 from tpuctl.model.events import Outcome
 from tpuctl.model.plan import Action, Plan, Result
 from tpuctl.model.stack.candidates import Candidate
@@ -78,7 +79,10 @@ async def record_attempts(
         return
     recorded: Sequence[CapacityAttempt] = ()
     with suppress(TpuctlError):
-        contents = await Record(stack, cloud).update(lambda before: before.with_attempts(attempts))
+        forecast = read_forecast(cloud.endpoint.name, stack)
+        contents = await Record(stack, cloud).update(
+            lambda before: before.with_attempts(attempts, forecast)
+        )
         recorded = contents.capacity
     remember_attempts(cloud.endpoint.name, [*recorded, *attempts])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from tpuctl.model.jobs.attempt import Attempt
 from tpuctl.model.jobs.explanation import Explanation
@@ -36,6 +37,23 @@ class AttemptReport:
         return None if self.hours is None or self.per_hour is None else self.hours * self.per_hour
 
 
+OutcomeName = Literal["wait", "preemptions", "duration", "cost"]
+
+
+@dataclass(frozen=True)
+class ForecastOutcome:
+    """A range that was forecast (seconds, US dollars), and what it was in the end."""
+
+    name: OutcomeName
+    low: float
+    high: float
+    actual: float
+
+    @property
+    def is_within(self) -> bool:
+        return self.low <= self.actual <= self.high
+
+
 @dataclass(frozen=True)
 class RunReport:
     """A job with all data of the report."""
@@ -48,6 +66,8 @@ class RunReport:
     at: datetime  # when the data was read
     log_end: str = ""  # the last lines of the last attempt's log
     is_free: bool = False  # on the local cloud: costs are what Google would charge
+    forecast_hours: float | None = None  # of work, that it was forecast for; None without forecast
+    outcomes: tuple[ForecastOutcome, ...] = ()  # of the forecast
 
     @property
     def record(self) -> JobRecord:

@@ -16,6 +16,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Denied, NotFound
 from tpuctl.model.capacity.capacity_history import CapacityAttempt, merge_attempts
+from tpuctl.model.capacity.forecast import Forecast
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import RECORDS, record_name
 from tpuctl.model.text.record_parsing import Count, Moment, Name
@@ -65,6 +66,7 @@ class Contents(BaseModel):
     grants: tuple[Grant, ...] = ()
     down_count: Count = 0  # number of times the stack was deleted
     capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
+    forecast: Forecast | None = None  # the last one before its TPU was requested
     race_winner: RaceWinner | None = None
     write_id: Name = ""  # unique for each write, even of the same content
 
@@ -84,9 +86,12 @@ class Contents(BaseModel):
         keys = {grant.key for grant in grants}
         return tuple(grant for grant in self.grants if grant.key not in keys)
 
-    def with_attempts(self, attempts: Iterable[CapacityAttempt]) -> Self:
+    def with_attempts(
+        self, attempts: Iterable[CapacityAttempt], forecast: Forecast | None = None
+    ) -> Self:
+        """With what came of requests, and the forecast that was made for them, if any."""
         every = merge_attempts(self.capacity, attempts, limit=MAX_CAPACITY_ATTEMPTS)
-        return self.model_copy(update={"capacity": every})
+        return self.model_copy(update={"capacity": every, "forecast": forecast or self.forecast})
 
     def with_down(self) -> Self:
         return self.model_copy(update={"down_count": self.down_count + 1})

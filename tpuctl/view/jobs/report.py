@@ -13,6 +13,7 @@ from tpuctl.model.logs.log_metrics import training_loss
 from tpuctl.units import dollars, format_duration
 from tpuctl.view.jobs.curves import number, position_text, position_word
 from tpuctl.view.stack.cost import on_google, run_price
+from tpuctl.view.stack.forecast import outcome_rows
 
 if TYPE_CHECKING:
     from tpuctl.model.jobs.report import RunReport
@@ -39,6 +40,7 @@ def page(report: RunReport) -> str:
         *render_failure(report),
         *render_curves(report),
         *render_attempts(report),
+        *render_forecast(report),
         *_origin(report),
         *_log(report),
         f"<footer>Generated on {time_text(report.at)}. Costs are Google's published prices for the "
@@ -145,6 +147,17 @@ def render_attempts(report: RunReport) -> Iterator[str]:
         cost = "" if attempt.cost is None else escape(dollars(attempt.cost))
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells)
         yield f'<td class="number">{cost}</td></tr>'
+    yield "</table></div>"
+
+
+def render_forecast(report: RunReport) -> Iterator[str]:
+    """What `plan --forecast` said before, and what came of it."""
+    if not report.outcomes:
+        return
+    yield f'<h2>Forecast for {report.forecast_hours:g} h of work</h2><div class="table">'
+    yield "<table><tr><th></th><th>range</th><th>was</th></tr>"
+    for row in outcome_rows(report.outcomes):
+        yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>"
     yield "</table></div>"
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tpuctl.units import format_duration
 from tpuctl.view.jobs.curves import draw, number
 from tpuctl.view.stack.cost import run_cost
+from tpuctl.view.stack.forecast import outcome_rows
 from tpuctl.view.terminal.tables import print_facts, print_table
 from tpuctl.view.terminal.text_wrapping import print_wrapped
 
@@ -35,6 +36,10 @@ def print_run(report: RunReport) -> None:
     if report.explanation.failure is not None:
         facts.insert(3, ("cause", report.explanation.failure.cause))
     print_facts(facts)
+    if report.outcomes:
+        print()
+        heading = f"forecast for {report.forecast_hours:g} h"
+        print_table((heading, "range", "was"), outcome_rows(report.outcomes))
     if len(report.attempts) > 1:
         print()
         print_table(

@@ -386,6 +386,16 @@ class AttemptReport(Response):
     restart_reason: str | None = source("restart.verdict.name")
 
 
+class ForecastOutcome(Response):
+    """A range that `plan --forecast` gave (seconds, or US dollars), and what it was in the end."""
+
+    name: Literal["wait", "preemptions", "duration", "cost"]
+    low: float
+    high: float
+    actual: float
+    is_within: bool
+
+
 class JobReport(Response):
     """`curves` are lists of [position, value] by name, and `curve_units` what their positions
     count: "step"; where the log tells none, "epoch", or "line" of those with metrics. `python` is
@@ -405,6 +415,7 @@ class JobReport(Response):
         dict[str, str],
         BeforeValidator(lambda curves: {curve.name: curve.unit for curve in curves}),
     ] = source("curves")
+    forecast: list[ForecastOutcome] = source("outcomes")
     bundle: str = source("record.bundle")
     python: str | None = source("record.python")
     file: Path = ABSENT

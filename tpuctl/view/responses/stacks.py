@@ -117,6 +117,29 @@ class Budget(Response):
     shares: list[BudgetShare]
 
 
+class ForecastRange(Response):
+    low: float
+    high: float
+
+
+class Forecast(Response):
+    """Durations are seconds, `cost` is in US dollars; ranges leave out a tenth at each end. `wait`
+    is the trace's, `past_wait` that of remembered requests, of which `grants` were granted. Of the
+    `starts` in the trace, the work is not done at its end after `unfinished`."""
+
+    created: Timestamp
+    hours: float
+    starts: int
+    unfinished: int
+    grants: int
+    wait: ForecastRange | None
+    past_wait: ForecastRange | None
+    preemptions: ForecastRange | None
+    duration: ForecastRange | None
+    checkpoint: ForecastRange | None
+    cost: ForecastRange | None
+
+
 class Plan(Response):
     """What `up` would do, or did; `price_per_hour` is for one node, `cost` for the whole stack.
 
@@ -140,11 +163,13 @@ class Plan(Response):
     quota: Quota
     spending: Spending | None
     budget: Budget | None
+    forecast: Forecast | None = ABSENT
 
     @classmethod
-    def of(cls, prepared: object, python: str | None) -> Plan:
+    def of(cls, prepared: object, python: str | None, forecast: object | None = None) -> Plan:
         """A plan, and the version of the Python that jobs bring; None if it is the image's."""
-        return cls.from_object(prepared, python=python)
+        others = {} if forecast is None else {"forecast": forecast}
+        return cls.from_object(prepared, python=python, **others)
 
 
 class UpDetached(Response):

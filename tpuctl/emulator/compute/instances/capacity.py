@@ -23,6 +23,7 @@ class Capacity:
 
     def __init__(self, context: ComputeContext, quota: Quota) -> None:
         self._faults = context.registry.faults
+        self._weather = context.registry.weather
         self._quota = quota
 
     def refusal(self, name: str, drafts: Sequence[Draft]) -> Row | None:
@@ -42,7 +43,9 @@ class Capacity:
             return refusal
         attributes = _attributes(name, drafts[0].row)
         fault = self._faults.take("stockout", **attributes)
-        return None if fault is None else stockout(attributes, str(fault.get("text") or ""))
+        if fault is None and not self._weather.refuses(attributes, len(drafts)):
+            return None
+        return stockout(attributes, str((fault or {}).get("text") or ""))
 
     async def wait(self, name: str, row: Row, until: float) -> Row:
         """Wait until quota and stocks allow an instance, and return the changes of its row.
@@ -63,6 +66,7 @@ class Capacity:
                 fault.kind == "stockout" and not fault.is_exhausted() and fault.matches(attributes)
                 for fault in self._faults.all()
             )
+            is_sold_out |= "reservation" not in row and not self._weather.has_room(attributes)
             if refusal is None and not is_sold_out:
                 return {field: admitted[field] for field in ("status", "pool") if field in admitted}
             if time.time() >= until:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from tpuctl.emulator.compute.core.collection import Row, check_name, idempotent
@@ -21,6 +22,7 @@ from tpuctl.emulator.compute.instances.instance_templates import (
     template_name,
 )
 from tpuctl.emulator.compute.offerings.scheduling import live_migration
+from tpuctl.emulator.faults.weather import Occupant
 from tpuctl.emulator.iam.policies import ACCOUNTS
 from tpuctl.emulator.machines.interface import MachineError
 from tpuctl.emulator.state.errors import ApiError, invalid, missing, unsupported_field
@@ -100,6 +102,18 @@ class Instances(InstanceSettings):
                 if "source" in disk:
                     users.setdefault(disk["source"], []).append(name)
         return users
+
+    def occupants(self) -> Iterator[Occupant]:
+        """All but those that wait for room, or have given it back."""
+        for name, row in self.items("projects/"):
+            if row["status"] not in ("PENDING", "STOPPING", "TERMINATED"):
+                yield Occupant(
+                    name,
+                    str(row["id"]),
+                    row["machineType"].rpartition("/")[2],
+                    row["status"] == "RUNNING",
+                    row["scheduling"]["preemptible"],
+                )
 
     def tunnel_target(self, name: str) -> str | None:
         """The name, if the instance is running."""
