@@ -197,9 +197,9 @@ async def test_job_in_its_turn_is_not_overtaken(store: ObjectStore) -> None:
 async def test_damaged_record_is_left_out(store: ObjectStore) -> None:
     await store.put_bytes("tpuctl/jobs/20261101-000000-bad/job.json", b"{")
     await append(store, job(1))
-    found = await Queue(store, STACK).next()
-    assert found is not None
-    assert found.id == job(1).id
+    first = await Queue(store, STACK).next()
+    assert first is not None
+    assert first.id == job(1).id
 
 
 async def test_jobs_of_other_stacks_and_without_queue_are_left_out(store: ObjectStore) -> None:

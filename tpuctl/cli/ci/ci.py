@@ -266,8 +266,7 @@ def _include_path(file: Path, root: Path) -> str:
 def _warn_without_limits(state: State, pipeline: Pipeline) -> None:
     from tpuctl.errors import Diagnostic
 
-    limits = pipeline.stack.file.limits
-    if limits.idle is None and limits.max_hours is None and limits.max_cost is None:
+    if not pipeline.stack.has_limits:
         detail = "if the pipeline itself fails, the TPU stays until you delete it"
         hint = "Set a limit in the stack file; the machines enforce it:\n    limits: {idle: 30m}"
         state.warn(Diagnostic("No limits", detail, hint))
