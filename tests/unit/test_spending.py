@@ -195,15 +195,9 @@ def test_plan_shows_what_was_used(
     ledger = Ledger(periods=(period(0, 3, user="me"),))
     ledgers = Ledgers(stack, NOW, ledger, ledger)
     show_spending(ledgers.spending, ledgers.budget)
-<<<<<<< HEAD
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "Used of the limits: 3 of 4 hours, since 2026-11-02 12:00 UTC." in printed
-    assert "Used of the project's budget: $6.00 of $300.00 in 2026-11: bert (me) $6.00." in printed
-=======
     output = " ".join(capsys.readouterr().out.split())
     assert "Used of the limits: 3 of 4 hours, since 2026-11-02 12:00 UTC." in output
     assert "Used of the project's budget: $6.00 of $300.00 in 2026-11: bert (me) $6.00." in output
->>>>>>> money
 
 
 def test_new_machine_gets_what_is_left_and_a_running_one_is_not_updated(tmp_path: Path) -> None:
