@@ -33,9 +33,9 @@ async def test_forecast_is_shown_and_kept_with_the_request(project: Project, tra
     assert answer["preemptions"] == {"low": 0, "high": 0}
     assert answer["duration"] == {"low": 36300, "high": 36300}
     assert answer["checkpoint"] is None
-    _, printed, _ = await asyncio.to_thread(bench.type, "plan", *options)
-    assert "Forecast for 10 h of work:" in printed
-    assert "10 h 5 min" in printed
+    _, output, _ = await asyncio.to_thread(bench.type, "plan", *options)
+    assert "Forecast for 10 h of work:" in output
+    assert "10 h 5 min" in output
     await bench.provision()
     contents = await Record(bench.stack.stack, bench.stack.cloud).read()
     assert contents is not None

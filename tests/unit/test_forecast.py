@@ -153,13 +153,13 @@ def test_outcome_is_shown_by_jobs_and_in_the_report(capsys: pytest.CaptureFixtur
     ended = run_report(NOON, JobStatus("succeeded", 0))
     report = replace(ended, forecast_hours=10, outcomes=outcomes)
     print_run(report)
-    printed = capsys.readouterr().out
+    output = capsys.readouterr().out
     for line in (
         r"forecast for 10 h +range +was",
         r"wait for a TPU +10 min to 2 h +40 min *\n",
         r"preemptions +2 to 4 +1 \(outside\)",
         r"cost +\$15.00 +\$20.00 \(outside\)",
     ):
-        assert re.search(line, printed), line
+        assert re.search(line, output), line
     assert "<td>preemptions</td><td>2 to 4</td><td>1 (outside)</td>" in page(report)
     assert "Forecast" not in page(ended)
