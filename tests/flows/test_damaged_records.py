@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.forked_cli import run_tpuctl
 from tpuctl.api import Tpuctl
+from tpuctl.errors import Conflict
 from tpuctl.flows.reports.status import JobWatch
 from tpuctl.model.jobs.job import JobRecord, WorkerRecord
 
@@ -46,6 +47,26 @@ def worker(record: JobRecord) -> dict[str, object]:
         finished=NOW, log_uploaded=True,
     )  # fmt: skip
     return ended.model_dump(mode="json")
+
+
+async def test_job_of_another_stack_of_the_bucket_is_not_followed(
+    make_stub_stack: Callable[..., Tpuctl],
+) -> None:
+    """To follow a job may mean to create its machines: not those of this stack."""
+    stack = make_stub_stack()
+    await stack.provision(await stack.plan())
+    other = job(stack, GOOD).model_copy(update={"stack": "other"})
+    await stack.store.put_bytes(other.object_name, other.model_dump_json().encode())
+    record = await stack.job()
+    assert record.stack == "other", "it is listed"
+    for work in (stack.follow(record), stack.stop(record)):
+        with pytest.raises(Conflict, match="runs on stack other") as caught:
+            await work
+        assert "--stack other" in caught.value.diagnostics[0].hint
+    own = job(stack, "20260304-000000-own")
+    await stack.store.put_bytes(own.object_name, own.model_dump_json().encode())
+    assert (await stack.job()).id == own.id, "the one that is meant"
+    assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
 DAMAGED_JOBS: dict[str, object] = {

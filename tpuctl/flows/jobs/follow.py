@@ -15,7 +15,7 @@ from tpuctl.flows.jobs.attempts import (
     request_stop,
     with_start,
 )
-from tpuctl.flows.jobs.jobs import mark_stopped
+from tpuctl.flows.jobs.jobs import mark_stopped, require_own
 from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
@@ -180,7 +180,9 @@ def _diagnostic(result: AttemptResult) -> Diagnostic:
 async def stop_job(
     context: Context, record: JobRecord, *, grace: float = launch.GRACE_SECONDS
 ) -> JobStatus:
-    """Stop the job on every worker: SIGTERM, then SIGKILL after `grace` seconds."""
+    """Stop the job on every worker: SIGTERM, then SIGKILL after `grace` seconds. Raises Conflict
+    for a job of another stack."""
+    require_own(context, record)
     async with connections(context, required=False) as transports:
         return await stop(record, context.store, transports, context.emit, grace=grace)
 

@@ -87,6 +87,8 @@ async def find_job(context: Context, name: str = "", attempt: int | None = None)
 async def _meant_job(context: Context, attempt: int | None) -> JobRecord | None:
     store = context.store
     running = await running_jobs(store)
+    if own := [record for record in running if record.stack == context.stack.name]:
+        running = own  # stacks may share a bucket
     if started := [record for record in running if not record.is_waiting]:
         running = started
     if len(running) > 1:
@@ -95,6 +97,19 @@ async def _meant_job(context: Context, attempt: int | None) -> JobRecord | None:
     return await (
         load_job(store, running[0].id, attempt) if running else latest_job(store, attempt)
     )
+
+
+def require_own(context: Context, record: JobRecord) -> None:
+    """Raise Conflict if a job is of another stack with the same bucket: what follows a job may
+    create its machines again."""
+    if record.stack != context.stack.name:
+        where = f"--stack {record.stack} --project {record.project}"
+        raise Conflict(
+            "Job of another stack",
+            f"job {record.id} runs on stack {record.stack}; this is stack {context.stack.name}",
+            hint=f"In the folder of its stack file, or with its name:\n"
+            f"    tpuctl logs {record.id} {where}",
+        )
 
 
 def describe_job(record: JobRecord, now: datetime) -> str:

@@ -29,7 +29,7 @@ from tpuctl.flows.jobs.attempts import (
 )
 from tpuctl.flows.jobs.follow import AttemptResult, follow_attempt, report_result
 from tpuctl.flows.jobs.job_start import record_not_started, start_attempt
-from tpuctl.flows.jobs.jobs import mark_stopped, read_status
+from tpuctl.flows.jobs.jobs import mark_stopped, read_status, require_own
 from tpuctl.flows.jobs.logs import filter_lines, start_offsets
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
 from tpuctl.flows.machines.inventory import stack_on
@@ -86,8 +86,10 @@ async def follow_to_end(
     A failed attempt is followed by another within the job's retries, on a recreated stack if
     necessary. The exit code is the last attempt's, or 75 when the preemption retries are used up.
     Cancelling stops neither the job nor pending requests for nodes. A job that waits in the stack's
-    queue is followed once the controller has started it.
+    queue is followed once the controller has started it. Raises Conflict for a job of another
+    stack.
     """
+    require_own(context, record)
     if record.is_waiting:
         record, ended = await _wait_for_turn(context, record)
         if ended is not None:
