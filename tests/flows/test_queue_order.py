@@ -6,24 +6,31 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.support.callers import Member
+from tests.support.polling import async_until
 from tests.support.projects import numbers
+from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.flows.jobs.attempts import claim_start, record_end
+from tpuctl.flows.queue.enqueue import append_jobs
 from tpuctl.flows.queue.work import Queue, run_each
+from tpuctl.flows.stack.up import up_without_tpu
+from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.jobs.attempt import Placement
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.queue import JobEnd, JobStart, Queued
 
+MakeStack = Callable[..., Tpuctl]
 STACK = "bert"
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 MACHINE = Placement(zone="us-central1-b", node="bert-tpu", node_ids=("1",))
@@ -238,3 +245,30 @@ async def test_down_is_due_once(
         f"tpuctl/stacks/{STACK}.json", f'{{"stack": "{STACK}", "down_count": {count}}}'.encode()
     )
     assert await Queue(store, STACK).is_down_due() is is_due
+
+
+async def test_stop_ends_the_wait_for_a_granted_request(
+    make_stub_stack: MakeStack, cloud: LocalCloud, tmp_path: Path
+) -> None:
+    """Of a job in its turn, which may last for days."""
+    stack = make_stub_stack(runtime="tpu-ubuntu2204-base, queue: true")
+    remote_control.add_fault(cloud, "stockout", times="unlimited")
+    await up_without_tpu(stack.context)
+    script = tmp_path / "job.py"
+    script.write_text("print('hello')\n", "utf-8")
+    (record,) = await append_jobs(
+        stack.context, stack.submission(script, check=False), (), Queued()
+    )
+    running = asyncio.ensure_future(stack.run_queue())
+
+    async def is_waiting() -> bool:
+        activity = (await anext(stack.watch(60.0))).activity
+        return activity is not None and "WAITING" in activity.text
+
+    await async_until(is_waiting, "the request waiting")
+    await stack.stop(await stack.job(record.id))
+    assert await running == 1
+    (job_summary,) = await stack.jobs()
+    assert (job_summary.status.state, job_summary.status.exit_code) == ("stopped", 143)
+    assert [item.kind for item in (await stack.status()).others] == ["queued"], "for the next job"
+    assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -10,16 +10,23 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TimedOut, TpuctlError, Usage
 from tpuctl.flows.context import Context
-from tpuctl.flows.jobs.attempts import claim_start, read_record, record_end, with_start
+from tpuctl.flows.jobs.attempts import (
+    claim_start,
+    is_stop_requested,
+    read_record,
+    record_end,
+    with_start,
+)
 from tpuctl.flows.jobs.chip_holder import require_free_chips
 from tpuctl.flows.jobs.job_start import record_not_started
 from tpuctl.flows.jobs.jobs import running_jobs
@@ -45,6 +52,7 @@ from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.user_account import user_at_host
 
 READERS = 16
+STOP_SECONDS = 10.0  # between looks for a request to stop the job that waits for its TPU
 KEPT = timedelta(hours=1)  # of a stack file that no job uses yet
 STEPS = f"{JOBS}/*/{{job,start,ended}}.json"
 
@@ -257,7 +265,7 @@ async def _start(context: Context, record: JobRecord) -> JobRecord:
     except TpuctlError as error:
         raise _NeverStarts(error) from error
     await require_free_chips(context, submission, lambda _: True)
-    await restore_stack(context, record, math.inf)
+    await _unless_stopped(context, record, restore_stack(context, record, math.inf))
     async with connections(context) as transports:
         nodes = await ordered_nodes(context)
         stack = stack_on(nodes[0], stack_of(record, context.stack)).on_runtime(nodes[0].runtime)
@@ -282,6 +290,23 @@ async def _start(context: Context, record: JobRecord) -> JobRecord:
         job_transports = {worker: transports[worker] for worker in record.workers}
         await start_claimed(context, record, submission, job_transports)
         return record
+
+
+async def _unless_stopped(
+    context: Context, record: JobRecord, work: Coroutine[Any, Any, None]
+) -> None:
+    """Await what may take days, unless the job's stop is requested: then raise RecoveryAborted. A
+    request for the TPU may remain, for the next job or a `down`."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
+            if await is_stop_requested(context.store, record):
+                raise RecoveryAborted("the job was stopped")
+        task.result()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
 
 
 def _submission(context: Context, record: JobRecord) -> Submission:
