@@ -55,9 +55,9 @@ LOOK = (
 # Renamed into place, `command.json` last: a folder without it is ignored, and another command of
 # the same folder may be running.
 START = (
-    'umask 077 && mkdir -p "$1" && new=$(mktemp -d "$1.XXXXXX") && tar -xf - -C "$new" '
-    '&& mv "$new/command.json" "$1.next" && { mv -f "$new"/* "$1"; rmdir "$new"; '
-    'mv -f "$1.next" "$1/command.json"; } && python3 -S -I "$1/recoverer.py" start "$1"'
+    'umask 077 && mkdir -p "$1" && new=$(mktemp -d .tpuctl/new.XXXXXX) && tar -xf - -C "$new" '
+    '&& mv "$new/command.json" "$new.json" && mv -f "$new"/* "$1" && rmdir "$new" '
+    '&& mv -f "$new.json" "$1/command.json" && python3 -S -I "$1/recoverer.py" start "$1"'
 )
 
 
@@ -124,12 +124,14 @@ class ReadyController:
 
 @asynccontextmanager
 async def ready_controller(
-    stack: Stack, cloud: Cloud, keys: Keys, emit: Emit, report: Report
+    stack: Stack, cloud: Cloud, keys: Keys, emit: Emit, report: Report, *, may_boot: bool = True
 ) -> AsyncIterator[ReadyController]:
-    """A connection to the stack's controller, with this tpuctl installed there."""
+    """A connection to the stack's controller, with this tpuctl installed there. Waits for one that
+    `may_boot`."""
     transport = await _transport(stack, cloud, keys, emit)
     try:
-        await connect_workers(cloud, [transport])
+        if may_boot:
+            await connect_workers(cloud, [transport])
         setup = await _install(stack, cloud, transport, keys, report)
         network = await Network(stack, cloud).usable_name()
         file = stack_file(stack, network, setup.ssh_keys, setup.node_range)
@@ -178,7 +180,9 @@ async def hand_over(
     because = f"{name} recovers it unattended"
     try:
         with step(emit, "job/recovery", "start", because) as progress:
-            async with ready_controller(in_zone, cloud, keys, emit, progress.report) as controller:
+            async with ready_controller(
+                in_zone, cloud, keys, emit, progress.report, may_boot=False
+            ) as controller:
                 variables = _secret_variables(record)
                 await controller.start(record.id, ["wait", record.id], variables=variables)
             progress.result = f"{name} recovers {record.id} after a preemption"
