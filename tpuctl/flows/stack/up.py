@@ -149,6 +149,7 @@ async def up_without_tpu(
         confirm(prepared)
     remember_folder(prepared.stack, context.jobs_cloud)
     _ = context.keys.pair  # fails before anything is created
+    await context.prepare_image(prepared.stack.runtime, context.emit)  # of the local cloud
     return (await provision(context, prepared, _without_tpu)).stack
 
 
