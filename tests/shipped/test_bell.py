@@ -28,7 +28,7 @@ def record(state: str, **more: Any) -> dict[str, Any]:
         (FIRST, record("running", hang={"worker": 1, "detail": "no step"}), False, ""),
         (SECOND, record("running", hang={"worker": 1, "detail": "no step"}), False, "hung"),
         (FIRST, record("succeeded"), False, "ended"),
-        (SECOND, record("succeeded"), False, ""),
+        (SECOND, record("succeeded"), False, "ended"),
         (SECOND, record("failed"), True, "failed"),
         (FIRST, record("failed"), False, ""),
         (FIRST, record("timed_out"), True, "failed"),
@@ -40,6 +40,32 @@ def test_event_of_record(
     spec: dict[str, Any], worker_record: dict[str, Any], is_first_end: bool, event: str
 ) -> None:
     assert bell.event_of(worker_record, spec, is_first_end).get("event", "") == event
+
+
+@pytest.mark.parametrize(
+    ("others", "rings"),
+    [
+        ((), False),
+        (("succeeded",), False),
+        (("succeeded", "running"), False),
+        (("succeeded", "failed"), False),
+        (("succeeded", "succeeded"), True),
+    ],
+)
+def test_job_has_ended_once_all_workers_have(others: tuple[str, ...], rings: bool) -> None:
+    class Bucket:
+        def read(self, name: str) -> Any:
+            worker = int(name.removeprefix("a/worker-").removesuffix(".json"))
+            assert worker != 1, "its own record is known"
+            states = dict(zip((0, 2), others, strict=False))
+            return {"state": states[worker]} if worker in states else None
+
+    spec = {"worker": 1, "prefix": "a", "start_barrier": {"workers": [0, 1, 2]}}
+    job_bell = bell.JobBell("", {**spec, "notify": {"on": ["ended"]}}, Bucket())
+    rung: list[str] = []
+    job_bell.ring = lambda record, event: rung.append(event["event"])  # type: ignore[method-assign]
+    job_bell.update(record("succeeded"))
+    assert rung == ["ended"] * rings
 
 
 @pytest.mark.parametrize(("down_count", "is_taken_down"), [(3, False), (4, True), (None, True)])

@@ -138,9 +138,9 @@ def event_of(record: dict[str, Any], spec: dict[str, Any], is_first_end: bool) -
     `is_first_end`: whether this worker's failure was the first.
     """
     state, worker = record["state"], spec["worker"]
-    is_first = worker == min((spec.get("start_barrier") or {}).get("workers") or [worker])
+    is_first = worker == min(workers_of(spec))
     hang = record.get("hang") or {}
-    if state == "succeeded" and is_first:
+    if state == "succeeded":
         return {"id": "end", "event": "ended"}
     if state in ENDED:
         kind = "failed" if state in ("failed", "timed_out", "lost") and is_first_end else ""
@@ -150,6 +150,11 @@ def event_of(record: dict[str, Any], spec: dict[str, Any], is_first_end: bool) -
     if state == "running" and is_first and record["attempt"] > 1:
         return {"id": "recovered", "event": "recovered"}
     return {}
+
+
+def workers_of(spec: dict[str, Any]) -> list[int]:
+    """The workers of the job."""
+    return (spec.get("start_barrier") or {}).get("workers") or [spec["worker"]]
 
 
 class JobBell:
@@ -168,16 +173,29 @@ class JobBell:
         self.has_ended = False
 
     def update(self, record: dict[str, Any], *, is_first_end: bool = False) -> None:
-        """Ring if something happened; called before the record is in the bucket.
+        """Ring if something happened; called before the record is in the bucket, or after it for an
+        end that other workers share.
 
         `is_first_end` is as for `event_of`.
         """
         if not self.settings:
             return
         event = event_of(record, self.spec, is_first_end)
+        if self.is_shared_end(record) and not self.have_others_succeeded():
+            event = {}  # the last one rings; two at the same time ring as one
         if event and event["id"] not in self.rung and self.is_news(record, event):
             self.ring(record, event)
         self.has_ended = record["state"] in ENDED
+
+    def is_shared_end(self, record: dict[str, Any]) -> bool:
+        """Whether the job has ended once other workers have succeeded, too."""
+        return record["state"] == "succeeded" and len(workers_of(self.spec)) > 1
+
+    def have_others_succeeded(self) -> bool:
+        others = [worker for worker in workers_of(self.spec) if worker != self.spec["worker"]]
+        prefix = self.spec["prefix"]
+        records = (self.bucket.read(f"{prefix}/worker-{worker}.json") for worker in others)
+        return all((record or {}).get("state") == "succeeded" for record in records)
 
     def send(self) -> None:
         """Let a process send what rang; the last one continues after the end of this process."""

@@ -120,8 +120,12 @@ class Mirror:
             is_first = has_failed and record["cause"] != "worker" and self.publish_end(record)
             if has_ended:
                 self.upload_value()
-            self.bell.update(record, is_first_end=is_first)
+            is_shared_end = self.bell.is_shared_end(record)
+            if not is_shared_end:
+                self.bell.update(record, is_first_end=is_first)
             self.bucket.put(self.name + ".json", json.dumps(record).encode())
+            if is_shared_end:
+                self.bell.update(record)
             self.uploaded_record = record
             self.is_complete = has_ended
         self.bell.send()
