@@ -274,7 +274,8 @@ async def _run_queued(
     answers = [
         responses.jobs.JobSubmission(job=record.id, output=record.output) for record in records
     ]
-    state.record(lambda: answers if options.each else answers[0])
+    queued_jobs = responses.jobs.QueuedJobs(jobs=answers)
+    state.record(lambda: queued_jobs if options.each else answers[0])
     state.close_view()
     if not state.json:
         for record in records:

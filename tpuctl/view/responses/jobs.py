@@ -195,6 +195,12 @@ class JobSubmission(Response):
         )
 
 
+class QueuedJobs(Response):
+    """The jobs of `run --each` that were appended to the queue."""
+
+    jobs: list[JobSubmission]
+
+
 class QueueRun(Response):
     """The queued jobs that ended while `jobs run` ran."""
 
