@@ -182,6 +182,7 @@ def test_stack_lifecycle_in_json(bench: Bench) -> None:
     [same_job] = good("run", "--yes", "train.py", "--each", "seed=1")["jobs"]
     assert same_job["values"] == {"seed": "1"}
     assert good("jobs", "compare", job, same_job["job"])["jobs"] == [job, same_job["job"]]
+    assert good("jobs", "run") == {"jobs": 0}
     for command in (
         "stop",
         "status",

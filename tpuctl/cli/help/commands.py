@@ -89,6 +89,7 @@ COMMANDS: Mapping[str, Entry] = {
 EFFECTS: Mapping[str, Effect] = {
     "check --fix": Effect.LOCAL,
     "logs --follow": Effect.COSTS,  # like wait: it restarts a preempted job on a new TPU
+    "jobs run": Effect.COSTS,
     "ci start": Effect.COSTS,
     "ci follow": Effect.COSTS,
     "mcp --allow-spending": Effect.COSTS,
