@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +53,26 @@ async def zonal(stack: Tpuctl) -> dict[str, str]:
     }
 
 
+async def watchdogs(stack: Tpuctl, controller_zone: str, zone: str) -> dict[str, Any]:
+    """The settings of the watchdogs of the stack's node and controller."""
+    names, project = stack.stack.names, stack.stack.project
+    node = await stack.cloud.call(
+        "node",
+        stack.cloud.client("tpu").get_node,
+        {"name": f"projects/{project}/locations/{zone}/nodes/{names.node}"},
+    )
+    controller = await stack.cloud.call(
+        "controller",
+        stack.cloud.client("instances").get,
+        project=project,
+        zone=controller_zone,
+        instance=names.controller,
+    )
+    key = "tpuctl-watchdog"
+    metadata = {item.key: item.value for item in controller.metadata.items}
+    return {"node": json.loads(node.metadata[key]), "controller": json.loads(metadata[key])}
+
+
 def zones_tried(events: list[Event]) -> list[str]:
     """The steps that created a node, in order."""
     steps = [event for event in events if isinstance(event, StepStarted)]
@@ -88,6 +110,13 @@ async def test_controller_stays_when_node_moves(make: MakeZoned, cloud: LocalClo
     assert {key: everything[key] for key in everything if not key.startswith("disk")} == machines
     assert (await stack.plan()).plan.is_empty
     assert (await find_controller(stack.stack.in_zone(NEIGHBOR), stack.cloud)).zone == FIRST
+    watched = await watchdogs(stack, controller_zone=FIRST, zone=NEIGHBOR)
+    controller = f"/zones/{FIRST}/instances/{stack.stack.names.controller}"
+    node = f"/locations/{NEIGHBOR}/nodes/{stack.stack.names.node}"
+    for machine, order in (("node", (controller, node)), ("controller", (node, controller))):
+        assert watched[machine]["tpu"].endswith(node), "each finds the TPU"
+        ends = zip(watched[machine]["delete"], order, strict=True)
+        assert all(url.endswith(end) for url, end in ends), "and deletes both, itself last"
     of_stack = [item for item in await stack.orphans() if item.stack == "moving"]
     assert find_orphaned(of_stack) == []
     assert not (await stack.down(delete_bucket=True)).leaks

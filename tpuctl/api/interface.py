@@ -137,11 +137,16 @@ class Tpuctl:
     @property
     def context(self) -> Context:
         """The context passed to flows. Starts the local cloud if it is the one in use."""
-        from tpuctl.flows.context import Context, controller_name, job_cloud
+        from tpuctl.flows.context import (
+            Context,
+            controller_name,
+            controller_zone,
+            job_cloud,
+        )
         from tpuctl.flows.local_cloud import prepare_runtime
 
         context = Context(
-            self.stack,
+            replace(self.stack, controller_zone=controller_zone()),
             self.cloud,
             self.keys,
             self.emit,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 # Environment variables set for tpuctl on a controller.
 CONTROLLER, CLOUD = "TPUCTL_CONTROLLER", "TPUCTL_CONTROLLER_CLOUD"
+CONTROLLER_ZONE = "TPUCTL_CONTROLLER_ZONE"
 
 PrepareImage = Callable[[Runtime, Emit], Awaitable[None]]
 
@@ -134,6 +135,11 @@ def known_hosts() -> Path:
 def controller_name(environment: Mapping[str, str] = os.environ) -> str | None:
     """The controller that this program runs on; None on other machines."""
     return environment.get(CONTROLLER) or None
+
+
+def controller_zone(environment: Mapping[str, str] = os.environ) -> str:
+    """The zone of the controller that this program runs on; empty on other machines."""
+    return environment.get(CONTROLLER_ZONE, "")
 
 
 def job_cloud(name: str, environment: Mapping[str, str] = os.environ) -> str:

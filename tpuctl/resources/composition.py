@@ -87,7 +87,6 @@ def resources_of(
     public_key: Callable[[], str] = str,
     delete_bucket: bool = False,
     race: Race | None = None,
-    controller_zone: str = "",
 ) -> list[Resource]:
     """All resources of a stack, with its TPU in the place in use, or requested in all of a race;
     its controller may be in another zone.
@@ -133,10 +132,7 @@ def resources_of(
         ),
         *requests,
         TpuNode(network, public_key),
-        Controller(
-            Network(stack.in_zone(controller_zone), cloud) if controller_zone else network,
-            public_key,
-        ),
+        Controller(Network(stack.in_zone(stack.zone_of_controller), cloud), public_key, tpu=stack),
     ]
     return [resource for resource in resources if resource.applies(stack)]
 
@@ -206,7 +202,7 @@ def _stack_in_zone(stack: Stack, zone: str) -> Stack:
     """The stack as it would be in a zone, with a controller, which may be left over there."""
     if not zone:
         return stack
-    zone_stack = stack.in_zone(zone)
+    zone_stack = replace(stack.in_zone(zone), controller_zone="")
     if zone_stack.controller is None:
         controller = ControllerSection()
         zone_stack = replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -55,7 +56,7 @@ async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
     """The stack's controller: that of a TPU node in its zone, another in any of the stack's zones.
     Raises NotFound."""
     others = () if stack.is_node else stack.zones
-    for zone in dict.fromkeys((stack.zone, *others)):
+    for zone in dict.fromkeys((stack.zone_of_controller, stack.zone, *others)):
         with suppress(NotFound):
             instance = await cloud.call(
                 f"controller {stack.names.controller}",
@@ -70,6 +71,17 @@ async def find_controller(stack: Stack, cloud: Cloud) -> MachineStatus:
         f"stack {stack.name} has no controller in {stack.zone}",
         hint="Create it:\n    tpuctl up",
     )
+
+
+async def with_controller_zone(stack: Stack, cloud: Cloud) -> Stack:
+    """The stack with the zone of its controller, which that of a TPU node shares."""
+    if stack.controller is None or stack.is_node:
+        return stack
+    try:
+        zone = (await find_controller(stack, cloud)).zone
+    except NotFound:
+        return stack
+    return replace(stack, controller_zone="" if zone == stack.zone else zone)
 
 
 async def is_controller_gone(stack: Stack, cloud: Cloud) -> bool:

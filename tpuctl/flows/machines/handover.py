@@ -21,7 +21,8 @@ from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Report
 from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
-from tpuctl.flows.context import CLOUD, CONTROLLER, Keys, known_hosts
+from tpuctl.flows.context import CLOUD, CONTROLLER, CONTROLLER_ZONE, Keys, known_hosts
+from tpuctl.flows.machines.controller import with_controller_zone
 from tpuctl.flows.machines.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import build_archive
 from tpuctl.jobs.wheel import controller_wheel
@@ -98,6 +99,7 @@ class ReadyController:
                 **(variables or {}),
                 "TPUCTL_CONFIG_HOME": f"~/{CONFIG}",
                 CONTROLLER: name,
+                CONTROLLER_ZONE: self.stack.zone_of_controller,
                 CLOUD: self.cloud.endpoint.name,
             },
             **(order or {}),
@@ -132,6 +134,7 @@ async def ready_controller(
     try:
         if may_boot:
             await connect_workers(cloud, [transport])
+        stack = await with_controller_zone(stack, cloud)
         setup = await _install(stack, cloud, transport, keys, report)
         network = await Network(stack, cloud).usable_name()
         file = stack_file(stack, network, setup.ssh_keys, setup.node_range)

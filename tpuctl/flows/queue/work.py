@@ -254,7 +254,7 @@ async def _stack_for(context: Context, record: JobRecord) -> Stack:
             hint=f"Submit the job again:\n    {record.command_line}",
         )
         raise _NeverStarts(other)
-    return job_stack
+    return replace(job_stack, controller_zone=stack.controller_zone)
 
 
 async def _start(context: Context, record: JobRecord) -> JobRecord:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
+from tpuctl.flows.machines.controller import with_controller_zone
 from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
 from tpuctl.flows.stack.zones import home, is_left_over, race_between, with_other_tpus_first
 from tpuctl.model.plan import Action, Change, Plan
@@ -48,7 +49,7 @@ async def recovery_plan(
     entered = race_between(stack, items) if race else None
     if entered is not None and place not in entered.places:
         place = entered.places[0]
-    stack = stack.at(place)
+    stack = await with_controller_zone(stack.at(place), cloud)
     resources = tpu_resources(stack, cloud, public_keys, entered)
     zones = {stack.zone} if entered is None else entered.zones
     addresses = {resource.address for resource in resources}

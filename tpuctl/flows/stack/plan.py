@@ -29,12 +29,12 @@ from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import count_new_nodes, read_limits, read_region, report_of
 from tpuctl.flows.stack.spending import read_ledgers, require_life_limits
 from tpuctl.flows.stack.zones import (
-    controller_zone,
     home,
     is_left_over,
     race_between,
     raced,
     refuse_other_slices,
+    with_controller,
     with_other_tpus_first,
 )
 from tpuctl.model.capacity.quota import QuotaReport
@@ -239,18 +239,18 @@ async def prepare_up(
         former = await read_ledgers(stack, cloud)
         ledgers = former.restarted() if new_limits else former
         has_tpu = any(item.kind_class.is_tpu and is_charged(item) for item in of_stack)
-        stack_in_use = replace(stack.at(place), spent=ledgers.spent(has_tpu=has_tpu))
+        stack_in_use = with_controller(
+            replace(stack.at(place), spent=ledgers.spent(has_tpu=has_tpu)), of_stack
+        )
         region = (
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
         )
-        beside = controller_zone(stack_in_use, of_stack)
         resources = resources_of(
             stack_in_use,
             cloud,
             sources=sources,
             public_key=public_key,
             race=entered,
-            controller_zone=beside,
         )
         used_zones = {stack_in_use.zone} if entered is None else entered.zones
         addresses = {resource.address for resource in resources}
@@ -260,7 +260,7 @@ async def prepare_up(
                 item
                 for item in of_stack
                 if is_left_over(item, stack_in_use, used_zones, addresses)
-                and (item.kind, item.zone) != (Controller.kind, beside)
+                and (item.kind, item.zone) != (Controller.kind, stack_in_use.zone_of_controller)
             ],
             stack_in_use,
             cloud,

@@ -105,14 +105,13 @@ def refuse_other_slices(
             )
 
 
-def controller_zone(stack: Stack, items: Collection[InventoryItem]) -> str:
-    """The zone of the stack's controller: where it is, as it works with a TPU in any zone, else
-    that of the TPU. The controller of a TPU node must be beside it."""
-    if stack.is_node or stack.controller is None:
-        return stack.zone
-    zones = [item.zone for item in items if item.kind == "controller"]
-    usable = [zone for zone in zones if zone in stack.zones]
-    return stack.zone if stack.zone in usable or not usable else usable[0]
+def with_controller(stack: Stack, items: Collection[InventoryItem]) -> Stack:
+    """The stack with its controller where it is, as it works with a TPU in any zone. That of a TPU
+    node must be beside it."""
+    zones = [item.zone for item in items if item.kind == "controller" and item.zone in stack.zones]
+    if stack.is_node or stack.controller is None or not zones or stack.zone in zones:
+        return replace(stack, controller_zone="")
+    return replace(stack, controller_zone=zones[0])
 
 
 def is_left_over(

@@ -81,6 +81,7 @@ class Stack:
     user: str
     problems: tuple[Diagnostic, ...] = ()  # why it cannot be created
     python_where: str = "job.python"  # the key or option that sets the Python of its jobs
+    controller_zone: str = ""  # where the controller is, if not beside the TPU in use
     spent: Spent = NOTHING_SPENT  # by machines before the next, as read from its ledger
 
     def require_valid(self) -> None:
@@ -100,6 +101,11 @@ class Stack:
     def zone(self) -> str:
         """The zone in use."""
         return self.candidate.zone
+
+    @property
+    def zone_of_controller(self) -> str:
+        """The zone of the controller, which may have stayed when the TPU moved."""
+        return self.controller_zone or self.zone
 
     @property
     def zones(self) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ MODES = {"read-write": "READ_WRITE", "read-only": "READ_ONLY"}
 
 
 class Controller(LabeledResource):
-    """Created in the node's zone with the stack's label, tag, account, key and data disks."""
+    """Created in the TPU's zone with the stack's label, tag, account, key and data disks."""
 
     kind = "controller"
     group = "TPU"
@@ -116,8 +116,12 @@ class Controller(LabeledResource):
         line = machine_cost(item.detail, item.zone, item=item.address, spot=item.is_spot)
         return with_addresses(line, item.external_addresses, spot=item.is_spot)
 
-    def __init__(self, network: Network, public_key: Callable[[], str]) -> None:
+    def __init__(
+        self, network: Network, public_key: Callable[[], str], *, tpu: Stack | None = None
+    ) -> None:
+        """`tpu` is the stack in the place of its TPU, if that is not the network's."""
         super().__init__(network.stack, network.cloud)
+        self.tpu_stack = tpu or network.stack
         self.network = network
         self.public_key = public_key  # called on demand: generating a key is slow
         self._image_problem: TpuctlError | None = None
@@ -298,7 +302,7 @@ class Controller(LabeledResource):
     def _updatable_metadata(self) -> dict[str, str]:
         """Metadata that is updated on an existing controller."""
         startup = self.cloud.endpoint.runs_startup_scripts
-        watch = watch_metadata(self.stack, on_controller=True, startup=startup)
+        watch = watch_metadata(self.tpu_stack, on_controller=True, startup=startup)
         return {"ssh-keys": self.key_line, **watch}
 
     async def _attach(self, report: Report) -> None:

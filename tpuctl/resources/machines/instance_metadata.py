@@ -97,7 +97,8 @@ def _orders(stack: Stack, *, on_controller: bool) -> dict[str, Any]:
     Independent of the time of writing, so that the same stack has the same metadata.
     """
     zone = f"{COMPUTE}/projects/{stack.project}/zones/{stack.zone}"
-    controller = f"{zone}/instances/{stack.names.controller}"
+    beside = f"{COMPUTE}/projects/{stack.project}/zones/{stack.zone_of_controller}"
+    controller = f"{beside}/instances/{stack.names.controller}"
     nodes, peers = _instances(stack, zone) if stack.is_compute else _nodes(stack)
     remove = list(nodes)
     if stack.queue is not None:
@@ -149,7 +150,7 @@ def _spending(
     urls = {TPU: node} if on_controller == stack.is_node else {}
     if on_controller:
         urls[CONTROLLER] = controller
-    common = {"stack": stack.name, "zone": stack.zone}
+    zones = {TPU: stack.zone, CONTROLLER: stack.zone_of_controller}
     rates = hourly_rates(stack)
     return {
         "spending": {
@@ -157,7 +158,8 @@ def _spending(
             "ledgers": _ledgers(stack),
             "items": [
                 {
-                    **common,
+                    "stack": stack.name,
+                    "zone": zones[item],
                     "item": item,
                     "url": url,
                     "is_remote": item == TPU and on_controller,
