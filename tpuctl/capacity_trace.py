@@ -30,6 +30,10 @@ from tpuctl.files import read_file
 
 ANY = "*"  # the zone and the type of a trace that names none
 HEADER = "hours,zone,type,nodes"
+FORMATS = (
+    "Pass a file of github.com/skypilot-org/spot-traces, or a CSV file such as\n"
+    f"    {HEADER}\n    0,us-central1-b,v5litepod-8,2"
+)
 MAX_FILE_BYTES = 16 << 20
 MAX_HOURS = 10 * 366 * 24.0
 MAX_NODES = 100_000
@@ -74,7 +78,9 @@ def read_trace(path: Path) -> CapacityTrace:
         text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeError) as error:
         detail = error.strerror if isinstance(error, OSError) else None
-        raise Usage("Invalid capacity trace", detail or str(error), where=str(path)) from error
+        raise Usage(
+            "Invalid capacity trace", detail or str(error), hint=FORMATS, where=str(path)
+        ) from error
     is_samples = text.lstrip().startswith("{")
     return _read_samples(path, text) if is_samples else _read_changes(path, text)
 
@@ -150,4 +156,4 @@ def _changes(samples: list[int], gap: float) -> Iterator[tuple[float, int]]:
 
 
 def _invalid(path: Path, line: int, detail: str) -> Usage:
-    return Usage("Invalid capacity trace", detail, where=f"{path}:{line}")
+    return Usage("Invalid capacity trace", detail, hint=FORMATS, where=f"{path}:{line}")

@@ -103,12 +103,11 @@ def require_own(context: Context, record: JobRecord) -> None:
     """Raise Conflict if a job is of another stack with the same bucket: what follows a job may
     create its machines again."""
     if record.stack != context.stack.name:
-        where = f"--stack {record.stack} --project {record.project}"
         raise Conflict(
             "Job of another stack",
             f"job {record.id} runs on stack {record.stack}; this is stack {context.stack.name}",
             hint=f"In the folder of its stack file, or with its name:\n"
-            f"    tpuctl logs {record.id} {where}",
+            f"    tpuctl logs {record.id} --stack {record.stack} --project {record.project}",
         )
 
 
