@@ -8,7 +8,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -271,4 +271,29 @@ async def test_stop_ends_the_wait_for_a_granted_request(
     (job_summary,) = await stack.jobs()
     assert (job_summary.status.state, job_summary.status.exit_code) == ("stopped", 143)
     assert [item.kind for item in (await stack.status()).others] == ["queued"], "for the next job"
+    assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_job_that_cannot_be_started_does_not_block_the_next(
+    make_stub_stack: MakeStack, cloud: LocalCloud, tmp_path: Path
+) -> None:
+    """Its variables are no longer in the stack file of this computer."""
+    stack = make_stub_stack()
+    await up_without_tpu(stack.context)
+    script = tmp_path / "job.py"
+    script.write_text("print('hello')\n", "utf-8")
+    submission = replace(stack.submission(script, check=False), env={"COLOR": "green"})
+    records = [
+        *await append_jobs(stack.context, submission, (), Queued()),
+        *await append_jobs(stack.context, submission, (), Queued()),
+    ]
+    since = remote_control.calls(cloud)[-1]["number"]
+    assert await stack.run_queue() == 2
+    assert not [
+        call for call in remote_control.calls(cloud, since) if "CreateNode" in call["method"]
+    ], "no TPU is created for them"
+    for summary in await stack.jobs():
+        assert summary.record.id in [record.id for record in records]
+        assert (summary.status.state, summary.status.exit_code) == ("lost", 69)
+        assert "COLOR" in summary.status.detail
     assert (await stack.down(delete_bucket=True)).leaks == ()

@@ -195,7 +195,10 @@ async def _run(context: Context, record: JobRecord) -> None:
         job_context = replace(context, stack=await _stack_for(context, record))
         async with kept_connections(job_context) as connected:
             if record.is_waiting:
-                record = await _start(connected, record)
+                try:
+                    record = await _start(connected, record)
+                except (Conflict, NotFound, Usage) as error:  # no other try would help
+                    raise _NeverStarts(error) from error
             connected.emit(Note(f"Job {record.id} has been started."))
             code = await follow_to_end(connected, record, show=context.controller is None)
         detail = ""
@@ -224,7 +227,7 @@ async def _report_end(context: Context, record: JobRecord, error: TpuctlError) -
 
 
 class _NeverStarts(Exception):
-    """The job cannot be started, now or later, because of its own settings."""
+    """The job cannot be started, now or later: because of its own settings, or what exists."""
 
     def __init__(self, cause: TpuctlError) -> None:
         super().__init__(str(cause))
@@ -260,10 +263,7 @@ async def _stack_for(context: Context, record: JobRecord) -> Stack:
 async def _start(context: Context, record: JobRecord) -> JobRecord:
     """Get the machines ready and start the job, unless another program has; return its record on
     the machines. Raises RecoveryAborted if it was stopped, or the stack taken down."""
-    try:
-        submission = _submission(context, record)
-    except TpuctlError as error:
-        raise _NeverStarts(error) from error
+    submission = _submission(context, record)
     await require_free_chips(context, submission, lambda _: True)
     await _unless_stopped(context, record, restore_stack(context, record, math.inf))
     async with connections(context) as transports:
