@@ -17,7 +17,7 @@ from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.queue import Queued
 
 MakeStack = Callable[..., Tpuctl]
-pytestmark = pytest.mark.usefixtures("startup_scripts")
+pytestmark = [pytest.mark.usefixtures("startup_scripts"), pytest.mark.long]
 FIRST, OTHER = "us-west4-a", "us-west4-b"
 JOB = """
 import os

@@ -21,6 +21,7 @@ from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.queue import Queued
 
 MakeStack = Callable[..., Tpuctl]
+pytestmark = pytest.mark.long
 POINTS = 200
 # Arguments: a stack file, and the number of calls after which it is killed. Prints their number.
 PROGRAM = """
