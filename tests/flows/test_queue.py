@@ -87,3 +87,33 @@ async def test_controller_runs_the_whole_story(
     await async_until(is_empty, "the stack being taken down")
     assert await stack.follow(record, show=False) == 0
     assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+@pytest.mark.soak
+async def test_controller_creates_the_tpu_alone(
+    stack: Tpuctl, local_cloud: server_process.LocalCloud
+) -> None:
+    """`up --detach`: it goes on while no zone has capacity."""
+    fault = remote_control.add_fault(local_cloud, "stockout", type="v5*", times="unlimited")
+    since = remote_control.calls(local_cloud)[-1]["number"]
+    await stack.hand_over_up()
+
+    def creations() -> list[Any]:
+        calls = remote_control.calls(local_cloud, since)
+        return [call for call in calls if call["method"].endswith("/CreateNode")]
+
+    async def has_failed() -> bool:
+        return len(creations()) > 2  # two zones, more than once
+
+    await async_until(has_failed, "tries in both zones")
+    activity = (await anext(stack.watch(60.0))).activity
+    assert activity is not None
+    assert activity.by.endswith(stack.stack.names.controller)
+    remote_control.remove_fault(local_cloud, fault["id"])
+
+    async def is_ready() -> bool:
+        return [node.state for node in (await stack.status()).nodes] == ["READY"]
+
+    await async_until(is_ready, "the TPU")
+    assert {call["caller"] for call in creations()} == {stack.stack.service_account}
+    assert (await stack.down(delete_bucket=True)).leaks == ()
