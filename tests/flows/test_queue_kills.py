@@ -22,7 +22,7 @@ from tpuctl.model.jobs.queue import Queued
 
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.long
-POINTS = 200
+POINTS, PARTS = 200, 20
 # Arguments: a stack file, and the number of calls after which it is killed. Prints their number.
 PROGRAM = """
 import asyncio, os, signal, sys
@@ -100,11 +100,12 @@ async def test_killed_program_is_followed_by_another(stack: Tpuctl, tmp_path: Pa
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(5400)
-async def test_killed_at_many_points(stack: Tpuctl, tmp_path: Path) -> None:
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_killed_at_each_point(stack: Tpuctl, tmp_path: Path, part: int) -> None:
     await append(stack, tmp_path)
     calls = await run_queue(stack, 0)
-    points = sorted({1 + number * calls // POINTS for number in range(POINTS)})
+    points = sorted({1 + number * calls // POINTS for number in range(part, POINTS, PARTS)})
     killed = [await check_killed_at(stack, tmp_path, point) for point in points]
     assert sum(killed) > len(points) // 2
     assert (await stack.down(delete_bucket=True)).leaks == ()
