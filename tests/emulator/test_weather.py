@@ -11,12 +11,11 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tpu_v2
 
-from tests.support.locations import PARENT
+from tests.support.locations import PARENT, ZONE
 from tests.support.polling import async_until, until
 from tpuctl.errors import Usage
 from tpuctl.local_cloud import remote_control
 
-ZONE = PARENT.rpartition("/")[2]
 OTHER = "projects/local-project/locations/us-central1-a"
 HEADER = "hours,zone,type,nodes\n"
 HOUR = 3600.0  # at this speed, an hour of the trace takes a second

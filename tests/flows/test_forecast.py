@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.locations import ZONE
 from tests.support.projects import Project
 from tpuctl.errors import Usage
 from tpuctl.model.capacity.forecast import Range
 from tpuctl.resources.project.stack_record import Record
 
-ZONE = "europe-west4-a"
 # An hour without room, then ten days with room for two nodes.
 TRACE = f"hours,zone,type,nodes\n0,{ZONE},v3-8,0\n1,{ZONE},v3-8,2\n240,{ZONE},v3-8,2\n"
 

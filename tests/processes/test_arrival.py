@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.machine_folder import machine_folder
 from tests.support.supervised_worker import PYTHONS
 
@@ -38,22 +40,21 @@ def content(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in files}
 
 
-def test_first_complete_upload_is_used(tmp_path: Path) -> None:
-    for python in PYTHONS:
-        folder = tmp_path / Path(python).name
-        incomplete = write_upload(folder, 0, secrets_json="0", supervisor_py="0")  # no spec yet
-        with start_arrival(incomplete, folder, python) as process:
-            assert process.wait(120) == 1
-        assert content(folder) == {}
-        for number in (1, 2):
-            text = str(number)
-            files = dict.fromkeys(("secrets_json", "supervisor_py", "spec_json"), text)
-            upload = write_upload(folder, number, **files)
-            with start_arrival(upload, folder, python) as process:
-                assert process.wait(120) == 0
-            assert not upload.exists()
-            (folder / "secrets.json").unlink(missing_ok=True)  # as when the attempt has ended
-        assert content(folder) == {"supervisor.py": "1", "spec.json": "1"}
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).name)
+def test_first_complete_upload_is_used(tmp_path: Path, python: str) -> None:
+    incomplete = write_upload(tmp_path, 0, secrets_json="0", supervisor_py="0")  # no spec yet
+    with start_arrival(incomplete, tmp_path, python) as process:
+        assert process.wait(120) == 1
+    assert content(tmp_path) == {}
+    for number in (1, 2):
+        text = str(number)
+        files = dict.fromkeys(("secrets_json", "supervisor_py", "spec_json"), text)
+        upload = write_upload(tmp_path, number, **files)
+        with start_arrival(upload, tmp_path, python) as process:
+            assert process.wait(120) == 0
+        assert not upload.exists()
+        (tmp_path / "secrets.json").unlink(missing_ok=True)  # as when the attempt has ended
+    assert content(tmp_path) == {"supervisor.py": "1", "spec.json": "1"}
 
 
 def test_files_of_concurrent_uploads_are_not_mixed(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.spending import BudgetUse, Spending
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.charges import is_charged
-from tpuctl.model.status.inventory import ResourceKind
+from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.remote.iap import RELAY_RANGE
 from tpuctl.resources.access.secret_grants import removed_grants
 from tpuctl.resources.access.service_account import require_account
@@ -58,6 +58,7 @@ from tpuctl.resources.composition import (
     resources_of,
 )
 from tpuctl.resources.machines.controller import Controller
+from tpuctl.resources.machines.disk import DataDisk
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.network.worker_rule import closed_ports_warning
 from tpuctl.resources.project.bucket import Bucket
@@ -260,7 +261,7 @@ async def prepare_up(
                 item
                 for item in of_stack
                 if is_left_over(item, stack_in_use, used_zones, addresses)
-                and (item.kind, item.zone) != (Controller.kind, stack_in_use.zone_of_controller)
+                and not _is_controller(item, stack_in_use)
             ],
             stack_in_use,
             cloud,
@@ -337,6 +338,13 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
             "Or restore the account, within 30 days, by the unique ID in the audit log:\n"
             f"    gcloud iam service-accounts undelete UNIQUE_ID --project={stack.project}",
         )
+
+
+def _is_controller(item: InventoryItem, stack: Stack) -> bool:
+    """Whether it is the stack's controller, or its boot disk, where it stays when the TPU moves."""
+    kinds = (Controller.kind, DataDisk.kind)
+    here = (stack.names.controller, stack.zone_of_controller)
+    return item.kind in kinds and (item.name, item.zone) == here
 
 
 def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:
