@@ -87,8 +87,8 @@ async def find_job(context: Context, name: str = "", attempt: int | None = None)
 async def _meant_job(context: Context, attempt: int | None) -> JobRecord | None:
     store = context.store
     running = await running_jobs(store)
-    if own := [record for record in running if record.stack == context.stack.name]:
-        running = own  # stacks may share a bucket
+    if of_stack := [record for record in running if record.stack == context.stack.name]:
+        running = of_stack  # stacks may share a bucket
     if started := [record for record in running if not record.is_waiting]:
         running = started
     if len(running) > 1:
