@@ -63,9 +63,9 @@ async def test_job_of_another_stack_of_the_bucket_is_not_followed(
         with pytest.raises(Conflict, match="runs on stack other") as caught:
             await work
         assert "--stack other" in caught.value.diagnostics[0].hint
-    mine = job(stack, "20260304-000000-mine")
-    await stack.store.put_bytes(mine.object_name, mine.model_dump_json().encode())
-    assert (await stack.job()).id == mine.id, "the one that is meant"
+    of_stack = job(stack, "20260304-000000-mine")
+    await stack.store.put_bytes(of_stack.object_name, of_stack.model_dump_json().encode())
+    assert (await stack.job()).id == of_stack.id, "the one that is meant"
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 
