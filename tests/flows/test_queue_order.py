@@ -89,13 +89,15 @@ class History:
 
 
 class Program:
-    """A program that runs the queue, and is killed between any two of its steps."""
+    """A program that runs the queue, and may be killed between any two of its steps."""
 
-    def __init__(self, store: ObjectStore, history: History, chance: random.Random) -> None:
-        self.store, self.history, self.chance = store, history, chance
+    def __init__(
+        self, store: ObjectStore, history: History, chance: random.Random, deaths: float
+    ) -> None:
+        self.store, self.history, self.chance, self.deaths = store, history, chance, deaths
 
     async def may_die(self) -> None:
-        if self.chance.random() < 0.2:
+        if self.chance.random() < self.deaths:
             raise Killed
         await asyncio.sleep(0)
 
@@ -129,7 +131,9 @@ class Program:
             await asyncio.sleep(0)
 
 
-async def simulate(store: ObjectStore, count: int, clients: int, seed: int) -> None:
+async def simulate(
+    store: ObjectStore, count: int, clients: int, seed: int, *, deaths: float
+) -> None:
     """Check each job's steps, and that none was started before one of a higher priority that was
     in the queue when its turn was decided: after the end of the one before."""
     chance, history, is_done = random.Random(seed), History(), asyncio.Event()
@@ -143,7 +147,7 @@ async def simulate(store: ObjectStore, count: int, clients: int, seed: int) -> N
             await append(store, draft)
             history.events.append(("submitted", draft.id))
 
-    programs = [Program(store, history, random.Random(chance.random())) for _ in range(3)]
+    programs = [Program(store, history, random.Random(chance.random()), deaths) for _ in range(3)]
     working = [asyncio.ensure_future(program.work(is_done)) for program in programs]
     await asyncio.gather(*map(client, range(clients)))
     is_done.set()
@@ -167,13 +171,13 @@ async def simulate(store: ObjectStore, count: int, clients: int, seed: int) -> N
 
 
 async def test_clients_and_killed_programs(store: ObjectStore) -> None:
-    await simulate(store, 12, clients=4, seed=random.randrange(1 << 30))
+    await simulate(store, 12, clients=4, seed=random.randrange(1 << 30), deaths=0.2)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_eight_clients_and_five_hundred_jobs(store: ObjectStore) -> None:
-    await simulate(store, 500, clients=8, seed=random.randrange(1 << 30))
+    await simulate(store, 500, clients=8, seed=random.randrange(1 << 30), deaths=0.02)
 
 
 async def test_order_is_that_of_priority_and_submission(store: ObjectStore) -> None:
