@@ -15,7 +15,7 @@ from tpuctl.model.status.activity import Activity, activity_name, activity_of
 from tpuctl.model.text.record_parsing import parse_record
 from tpuctl.user_account import user_at_host
 
-SECONDS = 5.0  # between two reports
+SECONDS = 10.0  # between two reports: each write is charged, some cents a day
 
 
 @asynccontextmanager
