@@ -10,7 +10,7 @@ from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.flows.machines.controller import with_controller_zone
 from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
-from tpuctl.flows.stack.zones import home, is_left_over, race_between, with_other_tpus_first
+from tpuctl.flows.stack.zones import is_left_over, place_and_race, with_other_tpus_first
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
@@ -45,10 +45,7 @@ async def recovery_plan(
     left with other candidates are deleted.
     """
     items = await list_tpus(stack, cloud) if len(stack.candidates) > 1 else []
-    place = candidate or home(stack, items)
-    entered = race_between(stack, items) if race else None
-    if entered is not None and place not in entered.places:
-        place = entered.places[0]
+    place, entered = place_and_race(stack, items, candidate, race=race)
     stack = await with_controller_zone(stack.at(place), cloud)
     resources = tpu_resources(stack, cloud, public_keys, entered)
     zones = {stack.zone} if entered is None else entered.zones

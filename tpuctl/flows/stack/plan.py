@@ -29,9 +29,8 @@ from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import count_new_nodes, read_limits, read_region, report_of
 from tpuctl.flows.stack.spending import read_ledgers, require_life_limits
 from tpuctl.flows.stack.zones import (
-    home,
     is_left_over,
-    race_between,
+    place_and_race,
     raced,
     refuse_other_slices,
     with_controller,
@@ -233,10 +232,7 @@ async def prepare_up(
             on_error=note_disabled,
         )
         of_stack = [item for item in in_project if item.stack == stack.name]
-        place = candidate or home(stack, of_stack)
-        entered = race_between(stack, of_stack) if race else None
-        if entered is not None and place not in entered.places:
-            place = entered.places[0]
+        place, entered = place_and_race(stack, of_stack, candidate, race=race)
         former = await read_ledgers(stack, cloud)
         ledgers = former.restarted() if new_limits else former
         has_tpu = any(item.kind_class.is_tpu and is_charged(item) for item in of_stack)
@@ -247,11 +243,7 @@ async def prepare_up(
             asyncio.create_task(read_region(stack_in_use, cloud)) if candidate is None else None
         )
         resources = resources_of(
-            stack_in_use,
-            cloud,
-            sources=sources,
-            public_key=public_key,
-            race=entered,
+            stack_in_use, cloud, sources=sources, public_key=public_key, race=entered
         )
         used_zones = {stack_in_use.zone} if entered is None else entered.zones
         addresses = {resource.address for resource in resources}

@@ -151,9 +151,16 @@ def with_other_tpus_first(plan: Plan, addresses: Collection[str], zone: str) -> 
     return replace(plan, after=after)
 
 
-def race_between(stack: Stack, items: Sequence[InventoryItem]) -> Race | None:
-    """A race between the places of `raced`; None if the stack has a TPU that is ready."""
-    return None if has_active(items) else Race(raced(stack, items))
+def place_and_race(
+    stack: Stack, items: Sequence[InventoryItem], candidate: Candidate | None, *, race: bool
+) -> tuple[Candidate, Race | None]:
+    """The place to plan for, by default the stack's `home`, and a race between the places of
+    `raced`, if one is wanted and no TPU is ready."""
+    place = candidate or home(stack, items)
+    if not race or has_active(items):
+        return place, None
+    places = raced(stack, items)
+    return place if place in places else places[0], Race(places)
 
 
 def _outside_error(resource: InventoryItem, noun: str, stack: Stack) -> Conflict:
