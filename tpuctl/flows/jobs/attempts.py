@@ -69,11 +69,6 @@ async def record_end(store: ObjectStore, record: JobRecord, end: JobEnd) -> JobE
     return await _write_once(store, record.final_name, end)
 
 
-async def read_end(store: ObjectStore, record: JobRecord) -> JobEnd | None:
-    """The end of a queued job; None while it may go on."""
-    return await _read(store, record.final_name, JobEnd)
-
-
 async def record_verdict(
     store: ObjectStore, record: JobRecord, verdict: Verdict | None
 ) -> Verdict | None:

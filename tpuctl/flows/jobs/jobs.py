@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from tpuctl.cloud.objects import ObjectStore
+from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.attempts import (
@@ -232,9 +232,14 @@ def mark_stopped(status: JobStatus) -> JobStatus:
 
 async def job_ids(store: ObjectStore) -> list[str]:
     """The ids of all jobs in the order of their submission, by the bucket's clock."""
-    records = await store.list(f"{JOBS}/", f"{JOBS}/*/job.json")
-    records.sort(key=lambda entry: (entry.created, entry.generation))
-    return [entry.name.removesuffix("/job.json").removeprefix(f"{JOBS}/") for entry in records]
+    return in_submitted_order(await store.list(f"{JOBS}/", f"{JOBS}/*/job.json"))
+
+
+def in_submitted_order(objects: Iterable[ObjectInfo]) -> list[str]:
+    """The jobs whose records are among these objects, by the bucket's clock."""
+    records = [info for info in objects if info.name.endswith("/job.json")]
+    records.sort(key=lambda info: (info.created, info.generation))
+    return [info.name.removesuffix("/job.json").removeprefix(f"{JOBS}/") for info in records]
 
 
 async def _read(store: ObjectStore, job: str) -> JobRecord:

@@ -29,7 +29,7 @@ from tpuctl.flows.jobs.attempts import (
 )
 from tpuctl.flows.jobs.chip_holder import require_free_chips
 from tpuctl.flows.jobs.job_start import record_not_started
-from tpuctl.flows.jobs.jobs import running_jobs
+from tpuctl.flows.jobs.jobs import in_submitted_order, running_jobs
 from tpuctl.flows.jobs.recover import (
     RecoveryAborted,
     follow_to_end,
@@ -126,7 +126,7 @@ class Queue:
         """The queued jobs that have not ended, in the order in which they run, as submitted."""
         objects = await self._list()
         is_started = open_jobs(info.name for info in objects)
-        jobs = [job for job in _submitted(objects) if job in is_started]
+        jobs = [job for job in in_submitted_order(objects) if job in is_started]
         records: dict[str, JobRecord | None] = {}
         for start in range(0, len(jobs), READERS):
             part = jobs[start : start + READERS]
@@ -143,7 +143,7 @@ class Queue:
         """Whether a job was queued with `down` since the stack was taken down last."""
         contents = await read_contents(self._store, self._stack)
         count = contents.down_count if contents is not None else 0
-        for job in reversed(_submitted(await self._list())):
+        for job in reversed(in_submitted_order(await self._list())):
             record = await self._read(job)
             if record is None or record.queued is None or record.placement is None:
                 continue
@@ -180,13 +180,6 @@ class Queue:
             is_ours = record.queued is not None and record.stack == self._stack
             self._records[job] = record if is_ours else None
         return self._records[job]
-
-
-def _submitted(objects: list[ObjectInfo]) -> list[str]:
-    """The jobs in the order of their submission, by the bucket's clock."""
-    records = [info for info in objects if info.name.endswith("/job.json")]
-    records.sort(key=lambda info: (info.created, info.generation))
-    return [info.name.removeprefix(f"{JOBS}/").removesuffix("/job.json") for info in records]
 
 
 async def _run(context: Context, record: JobRecord) -> None:
