@@ -17,6 +17,7 @@ from typing import Any
 
 from tpuctl.catalog import region_of
 from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Report
 from tpuctl.engine.step import step
@@ -145,8 +146,13 @@ async def ready_controller(
 
 async def has_queue(stack: Stack, cloud: Cloud) -> bool:
     """Whether jobs may wait in the stack's queue."""
-    every = queued_stack_file(stack.name, "*")
-    return bool(await cloud.objects(stack.bucket).list(every.partition("*")[0], every))
+    return bool(await queued_stack_files(cloud.objects(stack.bucket), stack.name))
+
+
+async def queued_stack_files(store: ObjectStore, stack: str) -> list[ObjectInfo]:
+    """The stack files of a stack's queued jobs, and of some that have ended."""
+    every = queued_stack_file(stack, "*")
+    return await store.list(every.partition("*")[0], every)
 
 
 async def prepare_controller(stack: Stack, cloud: Cloud, keys: Keys, emit: Emit) -> None:

@@ -37,6 +37,7 @@ from tpuctl.flows.jobs.recover import (
     start_claimed,
 )
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
+from tpuctl.flows.machines.handover import queued_stack_files
 from tpuctl.flows.machines.inventory import stack_on
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.stack.activity import reported
@@ -47,7 +48,7 @@ from tpuctl.model.jobs.job import EXIT_LOST, EXIT_STOPPED, JobRecord
 from tpuctl.model.jobs.queue import JobEnd, JobStart, QueuePlace, in_order, open_jobs
 from tpuctl.model.stack.stack import Stack, stack_of_text
 from tpuctl.model.stack.stack_text import parse_stack_text
-from tpuctl.model.text.names import JOBS, queued_stack_file, turn_name
+from tpuctl.model.text.names import JOBS, turn_name
 from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.user_account import user_at_host
 
@@ -158,8 +159,7 @@ class Queue:
         they are written before their jobs."""
         used = {record.queued.stack_file for record in await self.waiting() if record.queued}
         newest = self._store.clock.now() - KEPT
-        every = queued_stack_file(self._stack, "*")
-        for info in await self._store.list(every.partition("*")[0], every):
+        for info in await queued_stack_files(self._store, self._stack):
             if info.name not in used and info.updated < newest:
                 with suppress(NotFound):
                     await self._store.delete(info.name)
