@@ -435,8 +435,6 @@ async def _start(context: Context, submission: Submission, *, is_first: bool = T
             emit(note)
         stack = stack.for_framework(submission.framework).on_runtime(nodes[0].runtime)
         submission = submission.on(stack)
-        if submission.kind != "notebook":
-            submission = replace(submission, workers=stack.job_workers())
         if cloud.endpoint.is_local:
             await in_thread(_require_installable_on_image, submission, stack)
         submission = await bind_to_nodes(submission, stack, cloud, nodes)

@@ -154,12 +154,14 @@ class Submission:
         )
 
     def on(self, stack: Stack) -> Submission:
-        """The submission for the machines of one of the stack's alternatives."""
+        """The submission for the machines of one of the stack's alternatives. The workers of
+        notebooks were chosen before."""
         return replace(
             self,
             slices=stack.slices,
             nodes=stack.nodes,
             worker_count=stack.worker_count,
+            workers=self.workers if self.kind == "notebook" else stack.job_workers(),
         )
 
     def with_values(self, values: SweepValues) -> Submission:

@@ -262,8 +262,7 @@ async def _start(context: Context, record: JobRecord) -> JobRecord:
     async with connections(context) as transports:
         nodes = await ordered_nodes(context)
         stack = stack_on(nodes[0], stack_of(record, context.stack)).on_runtime(nodes[0].runtime)
-        submission = replace(submission.on(stack), workers=stack.job_workers())
-        submission = await bind_to_nodes(submission, stack, context.cloud, nodes)
+        submission = await bind_to_nodes(submission.on(stack), stack, context.cloud, nodes)
         machines = submission.machines
         assert machines.placement is not None
         start = JobStart(
