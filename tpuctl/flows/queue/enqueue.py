@@ -87,7 +87,12 @@ async def append_jobs(
     )
     draft = await _draft(context, replace(submission, installation=installation))
     jobs = [draft.with_values(values) for values in each] or [draft]
-    return [await _append(store, job, shipped.name, queued) for job in jobs]
+    used = await used_ids(store)
+    records: list[JobRecord] = []
+    for job in jobs:
+        taken = [*used, *(record.id for record in records)]
+        records.append(await _append(store, job, shipped.name, queued, taken))
+    return records
 
 
 async def hand_over_up(
@@ -170,13 +175,17 @@ async def _write_stack_file(store: ObjectStore, stack: str, file: Mapping[str, A
 
 
 async def _append(
-    store: ObjectStore, submission: Submission, bundle_name: str, queued: Queued
+    store: ObjectStore,
+    submission: Submission,
+    bundle_name: str,
+    queued: Queued,
+    used: Sequence[str],
 ) -> JobRecord:
-    """Write a job's record, with which it is in the queue."""
+    """Write a job's record under an id that is not used, with which it is in the queue."""
     bundle = submission.bundle
     assert bundle is not None
     choice = random.SystemRandom()
-    at, used = store.clock.now(), await used_ids(store)
+    at = store.clock.now()
     record = new_record(submission, bundle, new_job_id(at, choice, used), at)
     record = record.model_copy(update={"bundle_name": bundle_name, "queued": queued})
     return await write_record(store, record, choice, used)
