@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tpuctl.errors import TimedOut
 
@@ -58,6 +59,14 @@ async def gather_all(work: Iterable[Awaitable[T]]) -> list[T]:
             raise outcome
         results.append(outcome)
     return results
+
+
+async def cancel(task: asyncio.Future[Any]) -> None:
+    """Cancel a task and wait for its end, whatever that is; one that has ended stays as it is."""
+    if not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await task
 
 
 async def wait_until(

@@ -49,6 +49,7 @@ from tpuctl.model.jobs.queue import JobEnd, JobStart, QueuePlace, in_order, open
 from tpuctl.model.stack.stack import Stack, stack_of_text
 from tpuctl.model.stack.stack_text import parse_stack_text
 from tpuctl.model.text.names import JOBS, turn_name
+from tpuctl.polling import cancel
 from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.user_account import user_at_host
 
@@ -296,9 +297,7 @@ async def _unless_stopped(
                 raise RecoveryAborted("the job was stopped")
         task.result()
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await task
+        await cancel(task)
 
 
 def _submission(context: Context, record: JobRecord) -> Submission:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -52,7 +51,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import other_folder_note, remember_folder
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.record_parsing import Text, parse_answer
-from tpuctl.polling import gather_all
+from tpuctl.polling import cancel, gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
 from tpuctl.resources.composition import kind_of
 from tpuctl.resources.project.bucket import Bucket
@@ -411,10 +410,7 @@ class DownDetector:
                 raise TakenDown  # `work` wrote a record, which is gone: deleted with the bucket
             return task.result()
         finally:
-            if not task.done():
-                task.cancel()
-                with suppress(asyncio.CancelledError, Exception):
-                    await task
+            await cancel(task)
 
     async def _was_taken_down(self) -> bool:
         now = await self._record.read()
