@@ -42,6 +42,10 @@ class StorageBucket(StackResource):
         project = await self.call("projects", "get_project", request)
         self.number = int(project.name.partition("/")[2])
 
+    def is_in_project(self, observed: Any) -> bool:
+        """Whether the bucket is the project's; assumed while the number was not read."""
+        return self.number is None or bool(observed.project_number == self.number)
+
     async def create_bucket(self, *expiring_prefixes: str) -> None:
         bucket = self.cloud.client("storage").bucket(self.name)
         bucket.labels = self.new_labels
@@ -190,8 +194,8 @@ class Bucket(StorageBucket):
         ]
 
     def is_ours(self, observed: Any) -> bool:
-        is_in_project = self.number is None or observed.project_number == self.number
-        return bool(observed.labels.get(STACK_LABEL) == self.stack.name) and is_in_project
+        is_labeled = observed.labels.get(STACK_LABEL) == self.stack.name
+        return is_labeled and self.is_in_project(observed)
 
     def removal(self, observed: Any | None) -> Change:
         if observed is None or not self.is_ours(observed):

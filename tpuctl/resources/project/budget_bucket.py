@@ -65,8 +65,7 @@ class BudgetBucket(StorageBucket):
         await self.create_or_adopt(self.create_bucket, self.observe, report, check=self._check)
 
     def is_ours(self, observed: Any) -> bool:
-        is_in_project = self.number is None or observed.project_number == self.number
-        return BUDGET_LABEL in observed.labels and is_in_project
+        return BUDGET_LABEL in observed.labels and self.is_in_project(observed)
 
     def _check(self, observed: Any) -> None:
         if not self.is_ours(observed):
