@@ -63,6 +63,16 @@ def parse_answer(kind: type[M], text: bytes, where: str) -> M:
         ) from error
 
 
+def require_known_version(version: int, newest: int, where: str) -> None:
+    """Raises Conflict if a newer tpuctl wrote the record: it may mean what this one misses."""
+    if version > newest:
+        raise Conflict(
+            "Record of a newer tpuctl version",
+            f"{where} has version {version}",
+            hint="Upgrade tpuctl to the version that wrote it, or newer.",
+        )
+
+
 def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
     field = ".".join(map(str, problem["loc"]))

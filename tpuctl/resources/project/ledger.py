@@ -11,6 +11,7 @@ from tpuctl.errors import Conflict, NotFound
 from tpuctl.model.stack.spending import VERSION, Ledger
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import BUDGET_LEDGER
+from tpuctl.model.text.record_parsing import require_known_version
 
 
 class LedgerObject:
@@ -71,10 +72,5 @@ class LedgerObject:
                 hint="It is damaged. To count from zero again, delete it:\n"
                 f"    gcloud storage rm {self.uri}",
             ) from None
-        if ledger.version > VERSION:
-            raise Conflict(
-                "Record of a newer tpuctl version",
-                f"{self.uri} has version {ledger.version}",
-                hint="Upgrade tpuctl to the version that wrote it, or newer.",
-            )
+        require_known_version(ledger.version, VERSION, self.uri)
         return ledger

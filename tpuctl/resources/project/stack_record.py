@@ -19,7 +19,7 @@ from tpuctl.model.capacity.capacity_history import CapacityAttempt, merge_attemp
 from tpuctl.model.capacity.forecast import Forecast
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import RECORDS, record_name
-from tpuctl.model.text.record_parsing import Count, Moment, Name
+from tpuctl.model.text.record_parsing import Count, Moment, Name, require_known_version
 from tpuctl.polling import gather_all
 
 VERSION = 1
@@ -192,12 +192,7 @@ class Record:
                 "needed:\n"
                 f"    gcloud storage rm {self.uri}",
             ) from None
-        if contents.version > VERSION:
-            raise Conflict(
-                "Record of a newer tpuctl version",
-                f"{self.uri} has version {contents.version}",
-                hint="Upgrade tpuctl to the version that wrote it, or newer.",
-            )
+        require_known_version(contents.version, VERSION, self.uri)
         return contents
 
     def _store(self) -> ObjectStore:
