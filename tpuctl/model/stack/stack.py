@@ -187,13 +187,8 @@ class Stack:
 
     @property
     def queue(self) -> QueueSection | None:
-        """Settings of the queued resource; None to create nodes or instances directly.
-
-        Several slices of the Cloud TPU API are requested together.
-        """
-        if self.is_compute:
-            return None
-        return self.file.tpu.queue or (QueueSection() if self.slices > 1 else None)
+        """Settings of the queued resource; None to create nodes or instances directly."""
+        return None if self.is_compute else _queue(self.file.tpu)
 
     @property
     def slices(self) -> int:
@@ -564,11 +559,16 @@ def _runtime(
     return Runtime(version.version, version.tensorflow, (accelerator.generation,), "any", None)
 
 
+def _queue(tpu: TpuSection) -> QueueSection | None:
+    """Several slices of the Cloud TPU API are requested together."""
+    return tpu.queue or (QueueSection() if tpu.slices > 1 else None)
+
+
 def _bounded(tpu: TpuSection, now: datetime) -> TpuSection:
     assert tpu.deadline is not None, "the same in all alternatives"
     until = moment_of(tpu.deadline, now)
     changes: dict[str, object] = {"deadline": until.isoformat()}
-    queue = tpu.queue or (QueueSection() if tpu.slices > 1 else None)
+    queue = _queue(tpu)
     if queue is not None and now < until:
         valid_until = queue.valid_until
         if valid_until is None or until < moment_of(valid_until, now):
