@@ -217,8 +217,8 @@ class Tpuctl:
         self.stack.require_valid()  # before starting the local cloud
         if self.context.controller is None:
             return await up(self.context, confirm, race=race, new_limits=new_limits)
-        async with reported(self.context) as context:  # nobody sees this terminal
-            return await up(context, confirm, race=race)
+        async with reported(self.context) as context:  # the work has no terminal
+            return await up(context, confirm, race=race, new_limits=new_limits)
 
     async def provision(self, prepared: Prepared) -> Prepared:
         """Apply a plan. Machines may not be reachable yet when it returns. Raises Conflict, with

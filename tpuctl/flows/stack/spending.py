@@ -47,7 +47,7 @@ class Ledgers:
         return BudgetUse.of(self.month, self.stack.budget, self.now)
 
     def spent(self, *, has_tpu: bool = False) -> Spent:
-        """What new machines are told; `has_tpu`: without the TPU that exists."""
+        """What new machines count on from; `has_tpu`: without the TPU that exists."""
         spent = NOTHING_SPENT if self.life is None else self.life.spent(self.now, has_tpu=has_tpu)
         return replace(spent, month=0.0 if self.budget is None else self.budget.cost)
 
