@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.polling import async_until
+from tests.support.stack_jobs import write_script
 from tpuctl.api import Tpuctl
 from tpuctl.flows.jobs.run_state import RunOptions
 from tpuctl.local_cloud import remote_control, server_process
@@ -23,14 +23,6 @@ JOB = """
 import os
 print(os.environ["TPUCTL_ATTEMPT"], os.environ["COLOR"], os.environ["TPU_ZONE"], flush=True)
 """
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "job" / "job.py"
-    path.parent.mkdir()
-    path.write_text(JOB, "utf-8")
-    return path
 
 
 @pytest.fixture
@@ -57,13 +49,12 @@ async def ended(stack: Tpuctl, record: JobRecord) -> Any:
 async def test_controller_runs_the_whole_story(
     stack: Tpuctl,
     local_cloud: server_process.LocalCloud,
-    script: Path,
     events: list[Event],
 ) -> None:
     """The laptop hands over and is off: the controller looks for capacity, in one zone and then in
     another, runs the job, and takes the stack down, itself included."""
     remote_control.add_fault(local_cloud, "stockout", zone=FIRST, type="v5*")
-    submission = stack.submission(script, check=False)
+    submission = stack.submission(write_script(stack, JOB), check=False)
     since = remote_control.calls(local_cloud)[-1]["number"]
     (record,) = await stack.enqueue(submission, RunOptions(up=True), Queued(down=True))
     here = remote_control.calls(local_cloud, since)

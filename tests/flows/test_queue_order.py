@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.support.callers import Member
 from tests.support.polling import async_until
 from tests.support.projects import numbers
+from tests.support.stack_jobs import write_script
 from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.server_clock import ServerClock
@@ -252,14 +252,13 @@ async def test_down_is_due_once(
 
 
 async def test_stop_ends_the_wait_for_a_granted_request(
-    make_stub_stack: MakeStack, cloud: LocalCloud, tmp_path: Path
+    make_stub_stack: MakeStack, cloud: LocalCloud
 ) -> None:
     """Of a job in its turn, which may last for days."""
     stack = make_stub_stack(runtime="tpu-ubuntu2204-base, queue: true")
     remote_control.add_fault(cloud, "stockout", times="unlimited")
     await up_without_tpu(stack.context)
-    script = tmp_path / "job.py"
-    script.write_text("print('hello')\n", "utf-8")
+    script = write_script(stack, "print('hello')\n")
     (record,) = await append_jobs(
         stack.context, stack.submission(script, check=False), (), Queued()
     )
@@ -279,13 +278,12 @@ async def test_stop_ends_the_wait_for_a_granted_request(
 
 
 async def test_job_that_cannot_be_started_does_not_block_the_next(
-    make_stub_stack: MakeStack, cloud: LocalCloud, tmp_path: Path
+    make_stub_stack: MakeStack, cloud: LocalCloud
 ) -> None:
     """Its variables are no longer in the stack file of this computer."""
     stack = make_stub_stack()
     await up_without_tpu(stack.context)
-    script = tmp_path / "job.py"
-    script.write_text("print('hello')\n", "utf-8")
+    script = write_script(stack, "print('hello')\n")
     submission = replace(stack.submission(script, check=False), env={"COLOR": "green"})
     records = [
         *await append_jobs(stack.context, submission, (), Queued()),
