@@ -87,11 +87,10 @@ async def append_jobs(
     )
     draft = await _draft(context, replace(submission, installation=installation))
     jobs = [draft.with_values(values) for values in each] or [draft]
-    used = await used_ids(store)
-    records: list[JobRecord] = []
+    used, records = list(await used_ids(store)), list[JobRecord]()
     for job in jobs:
-        taken = [*used, *(record.id for record in records)]
-        records.append(await _append(store, job, shipped.name, queued, taken))
+        records.append(await _append(store, job, shipped.name, queued, used))
+        used.append(records[-1].id)
     return records
 
 
