@@ -105,10 +105,13 @@ def _figure(label: str, runs: Sequence[Run], usable: float, *, has_goal: bool = 
         price += run.seconds / 3600 * float(per_hour)
     chip_hours = accelerator.chips * saved_seconds(runs, CHECKPOINT_SECONDS) / 3600
     preemptions = sum(run.is_preempted for run in runs)
+    of_saved = "nothing saved"
+    if chip_hours:
+        of_saved = f"${price / chip_hours:.3f} per chip-hour of saved work"
     return Figure(
         label,
         f"{ratio:.3f} of it",
-        f"${price / chip_hours:.3f} per chip-hour of saved work, {preemptions} preemptions",
+        f"{of_saved}, {preemptions} preemptions",
         goal(f"{GOAL:g}", ratio >= GOAL) if has_goal else "",
     )
 

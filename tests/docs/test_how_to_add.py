@@ -109,14 +109,14 @@ def applied(tree: Path, some_parts: Sequence[Part]) -> Iterator[None]:
     """Apply parts of recipes, and restore the files afterwards."""
     files = [tree / part.path for part in some_parts]
     before = {file: file.read_bytes() if file.exists() else None for file in files}
-    for part in some_parts:
-        part.apply(tree)
     try:
+        for part in some_parts:
+            part.apply(tree)
         yield
     finally:
         for file, content in before.items():
             if content is None:
-                file.unlink()
+                file.unlink(missing_ok=True)
             else:
                 file.write_bytes(content)
 

@@ -276,7 +276,7 @@ def test_init_writes_nothing_unless_confirmed(here: Path, key: str) -> None:
     with Terminal(here, "init", "--project", "my-project") as terminal:
         terminal.wait_for("Write tpuctl.yaml? [Y/n]")
         if key == "\x03":
-            terminal.press_ctrl_c()
+            terminal.refuse_with_ctrl_c()
         else:
             terminal.type(key)
         assert terminal.end() == 130

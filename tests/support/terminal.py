@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.support.forked_cli import forked_tpuctl
@@ -84,6 +85,14 @@ class Terminal:
 
     def press_ctrl_c(self) -> None:
         self._process.send_signal(signal.SIGINT)
+
+    def refuse_with_ctrl_c(self) -> None:
+        """Press Ctrl-C at a question until the command ends: Python loses one that comes after its
+        last check for signals and before it reads the answer."""
+        while self._process.poll() is None:
+            self.press_ctrl_c()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(5)
 
     def kill(self) -> None:
         """End the command itself, but not what it has started, without a chance to clean up."""
