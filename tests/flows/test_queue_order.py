@@ -55,7 +55,7 @@ def store(null_cloud: LocalCloud) -> Iterator[ObjectStore]:
         yield ObjectStore(client, name)
 
 
-def job(number: int, priority: int = 0, *, skew: float = 0.0) -> JobRecord:
+def job(number: int, priority: int = 0, *, skew: float = 0.0, parallel: int = 1) -> JobRecord:
     """A job whose client's clock is wrong by `skew` seconds."""
     return JobRecord(
         id=f"20261101-000000-job{number}",
@@ -70,7 +70,7 @@ def job(number: int, priority: int = 0, *, skew: float = 0.0) -> JobRecord:
         workers=(0,),
         submitted=NOW + timedelta(seconds=skew),
         placement=Placement(zone="us-central1-b", node="bert-tpu"),
-        queued=Queued(priority=priority),
+        queued=Queued(priority=priority, parallel=parallel),
     )
 
 
@@ -121,11 +121,11 @@ class Program:
             self.history.events.append(("ended", record.id))
         await self.may_die()
 
-    async def work(self, is_done: asyncio.Event) -> None:
+    async def work(self, is_done: asyncio.Event, number: int = 1) -> None:
         while True:
             with suppress(Killed):
                 queue = Queue(self.store, STACK)
-                await run_each(queue, self.run)
+                await run_each(queue, self.run, number)
                 if is_done.is_set() and not await queue.waiting():
                     return
             await asyncio.sleep(0)
@@ -172,6 +172,49 @@ async def simulate(
 
 async def test_clients_and_killed_programs(store: ObjectStore) -> None:
     await simulate(store, 12, clients=4, seed=random.randrange(1 << 30), deaths=0.2)
+
+
+async def test_no_two_jobs_have_the_turn_of_one_tpu(store: ObjectStore) -> None:
+    """Two programs run the queue on three TPUs; some of the jobs are for the first alone."""
+    seed = random.randrange(1 << 30)
+    chance, is_done = random.Random(seed), asyncio.Event()
+    for number in range(12):
+        await append(store, job(number, parallel=chance.choice([1, 3])))
+    is_done.set()
+    histories = {number: History() for number in (1, 2, 3)}
+    programs = [
+        (number, Program(store, history, random.Random(chance.random()), 0.2))
+        for number, history in histories.items()
+        for _ in range(2)
+    ]
+    await asyncio.gather(*(program.work(is_done, number) for number, program in programs))
+    for history in histories.values():
+        steps = [job_id for _, job_id in history.events]
+        assert steps[::2] == steps[1::2], f"one at a time, seed {seed}"
+    started = [job_id for history in histories.values() for job_id in history.of("started")]
+    assert sorted(started) == sorted(job(number).id for number in range(12)), seed
+
+
+async def test_further_tpus_are_wanted_by_need(store: ObjectStore) -> None:
+    """As many as have a job, or one that waits for them; those that exist are remembered."""
+    queue = Queue(store, STACK)
+    assert await queue.wanted() == set()
+    await append(store, job(0))
+    await append(store, job(1, parallel=3))
+    assert await queue.wanted() == {1, 2}
+    await queue.enter(2)
+    assert await queue.further() == [2]
+    second = await queue.next(2)
+    assert second is not None
+    assert second.id == job(1).id
+    assert await queue.wanted() == {1, 2}
+    await queue.leave(2)
+    assert await queue.further() == [2], "its job has not ended"
+    await record_end(store, second, JobEnd(exit_code=0, ended=NOW))
+    assert await queue.wanted() == {1}
+    assert await queue.next(2) is None, "the other job is for the stack's own TPU"
+    await queue.leave(2)
+    assert await queue.further() == []
 
 
 @pytest.mark.soak

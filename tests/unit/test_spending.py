@@ -213,6 +213,24 @@ def test_new_machine_gets_what_is_left_and_a_running_one_is_not_updated(tmp_path
     assert metadata_differs(before, watch_metadata(reset, on_controller=False)) == ("limits",)
 
 
+def test_further_tpu_reports_to_the_same_ledger_and_deletes_only_itself(tmp_path: Path) -> None:
+    stack = stack_of(tmp_path, "{max_cost: 9, idle: 30m}", "controller: {}")
+    further = stack.parallel(2)
+    assert further.parallel(3).parallel(2) == further
+    orders = json.loads(watch_metadata(further, on_controller=False)["tpuctl-watchdog"])
+    (url,) = orders["delete"]
+    assert url.endswith("/nodes/bert-2-tpu")
+    (ledger,) = orders["spending"]["ledgers"]
+    assert (ledger["bucket"], ledger["object"]) == (stack.bucket, "tpuctl/spending/bert.json")
+    assert [item["stack"] for item in orders["spending"]["items"]] == ["bert-2"]
+    assert (further.bucket, further.service_account, further.tags) == (
+        stack.bucket,
+        stack.service_account,
+        stack.tags,
+    )
+    assert further.labels["tpuctl-stack"] == "bert-2"
+
+
 def test_nothing_left_is_not_taken_for_no_limit(tmp_path: Path) -> None:
     stack = replace(stack_of(tmp_path, "{max_hours: 4}"), spent=Spent(0.0, 5.0))
     left = json.loads(watch_metadata(stack, on_controller=False)["tpuctl-left"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tpuctl.errors import Usage
@@ -54,3 +56,12 @@ def test_sentence_has_time_and_cost_of_all_jobs(
     sentence = sweep_sentence(estimate, is_free=False)
     assert sentence.startswith("6 jobs run one after another")
     assert sentence.endswith(text)
+
+
+def test_sentence_of_a_sweep_on_several_tpus() -> None:
+    """Four at once, then the other two."""
+    estimate = SweepEstimate(6, 40.0, 1200.0, None, tpus=4)
+    sentence = sweep_sentence(estimate, is_free=False)
+    assert sentence.startswith("6 jobs run on up to 4 TPUs at once: about 40 min, $26.67,")
+    unknown = sweep_sentence(replace(estimate, seconds_each=None), is_free=False)
+    assert unknown.endswith("4 TPUs cost $40.00/h.")

@@ -499,8 +499,8 @@ class Tpuctl:
         queued: Queued | None = None,
     ) -> list[JobRecord]:
         """Append the job, or one for each of `options.each`, to the stack's queue, which its
-        controller runs without this computer; with `options.up`, bring up what the controller
-        needs first. Raises Usage if the stack has no controller."""
+        controller runs without this computer, on `queued.parallel` TPUs at once; with `options.up`,
+        bring up what the controller needs first. Raises Usage if the stack has no controller."""
         from tpuctl.flows.jobs.run_state import RunOptions
         from tpuctl.flows.queue.enqueue import enqueue
         from tpuctl.model.jobs.queue import Queued
@@ -508,7 +508,7 @@ class Tpuctl:
         return await enqueue(self.context, submission, options or RunOptions(), queued or Queued())
 
     async def run_queue(self) -> int:
-        """Run the stack's queued jobs here, one after another, until none is left, and take the
+        """Run the stack's queued jobs here, in their order, until none is left, and take the
         stack down if one was submitted with that; return how many there were. The controller does
         the same; each job is started once."""
         from tpuctl.flows.queue.work import run_queue
@@ -524,11 +524,14 @@ class Tpuctl:
 
         return await hand_over_up(self.context, confirm, race=race)
 
-    async def estimate_sweep(self, submission: Submission, count: int) -> SweepEstimate:
-        """How long `count` jobs may take, by earlier ones, and what that costs."""
+    async def estimate_sweep(
+        self, submission: Submission, count: int, tpus: int = 1
+    ) -> SweepEstimate:
+        """How long `count` jobs may take on so many TPUs at once, by earlier ones, and what that
+        costs."""
         from tpuctl.flows.reports.sweep import estimate
 
-        return await estimate(self.context, submission, count)
+        return await estimate(self.context, submission, count, min(count, tpus))
 
     async def sweep_reports(self, jobs: Sequence[str]) -> list[RunReport]:
         """The reports of these jobs, as far as they can be read."""

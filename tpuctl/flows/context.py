@@ -91,6 +91,12 @@ class Context:
     def clock(self) -> Clock:
         return self.cloud.clock
 
+    @property
+    def changes_only_tpu(self) -> bool:
+        """Whether nothing but the TPU may be created, as on the stack's controller, or is to be, as
+        of a TPU beside the stack's own."""
+        return self.controller is not None or self.stack.names.number > 1
+
 
 class Keys:
     """The SSH keys of one stack, read or created on first use."""

@@ -96,6 +96,17 @@ def run(
             help="Its place in the queue: a higher one runs first (default: 0).",
         ),
     ] = None,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--parallel",
+            metavar="N",
+            min=1,
+            max=99,
+            help="With --each and --detach: run the jobs on up to N TPUs at once, which come and "
+            "go by need.",
+        ),
+    ] = None,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait until the job that uses the TPU has ended."),
@@ -125,7 +136,7 @@ def run(
     TPU, runs the script, and deletes everything but the bucket, whatever happens.
 
     Example: tpuctl run train.py -- --steps 1000
-    Example: tpuctl run train.py --each lr=0.1,0.01
+    Example: tpuctl run train.py --each lr=0.1,0.01 --parallel 2 --detach
     Example: tpuctl run train.py --tpu v6e-1
     """
     from tpuctl.flows.jobs.run_state import RunOptions
@@ -141,6 +152,13 @@ def run(
             "--priority is a place in the queue",
             hint="Add --queue.",
             where="--priority",
+        )
+    if parallel is not None and not (each and (queue or detach)):
+        raise Usage(
+            "Conflicting options",
+            "--parallel is for the jobs of a sweep that the stack's controller runs",
+            hint="Add --each and --detach.",
+            where="--parallel",
         )
     seconds = duration(timeout, "--timeout")
     program, form, words = parse_program(context, script, module, arguments)
@@ -181,7 +199,9 @@ def run(
     )
     with script_tpu.naming_conflicts():
         if is_unattended:
-            queued = Queued(priority=priority or 0, down=down)
+            queued = Queued(priority=priority or 0, down=down, parallel=parallel or 1)
+            if parallel is not None:
+                _confirm_sweep(state, tpuctl, submission, len(sweep), parallel)
             return state.wait_for(_run_queued(state, script_tpu, submission, options, queued))
         if detach:
             return state.wait_for(_run_detached(state, script_tpu, submission, options))
@@ -226,12 +246,14 @@ def _check_as_step(tpuctl: Tpuctl, check: Callable[[], Submission], *, up: bool)
     return submission
 
 
-def _confirm_sweep(state: State, tpuctl: Tpuctl, submission: Submission, count: int) -> None:
+def _confirm_sweep(
+    state: State, tpuctl: Tpuctl, submission: Submission, count: int, tpus: int = 1
+) -> None:
     """Say how long the jobs may take and what that costs, and ask, unless --yes."""
     from tpuctl.view.jobs.sweep import sweep_sentence
 
     if not state.yes:
-        expected = state.wait_for(tpuctl.estimate_sweep(submission, count))
+        expected = state.wait_for(tpuctl.estimate_sweep(submission, count, tpus))
         state.confirm(f"{sweep_sentence(expected, is_free=state.is_free)} Continue?")
 
 
@@ -282,7 +304,9 @@ async def _run_queued(
             print(record.id)
         name = tpuctl.stack.names.controller
         state.note(f"{name} does the rest; this computer may be switched off.")
-        state.suggest(state.typed(f"logs -f {records[0].id}"))
+        ids = [record.id for record in records]
+        follow = f"jobs compare {' '.join(ids)}" if queued.parallel > 1 else f"logs -f {ids[0]}"
+        state.suggest(state.typed(follow))
     state.jobs += [record.id for record in records]
     return 0
 

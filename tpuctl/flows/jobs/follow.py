@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
@@ -16,6 +16,7 @@ from tpuctl.flows.jobs.attempts import (
     with_start,
 )
 from tpuctl.flows.jobs.jobs import mark_stopped, require_own
+from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs import launch
 from tpuctl.jobs.logs import GIVE_UP_SECONDS, WorkerLog, worker_records
@@ -183,7 +184,8 @@ async def stop_job(
     """Stop the job on every worker: SIGTERM, then SIGKILL after `grace` seconds. Raises Conflict
     for a job of another stack."""
     require_own(context, record)
-    async with connections(context, required=False) as transports:
+    on_machines = replace(context, stack=stack_of(record, context.stack))
+    async with connections(on_machines, required=False) as transports:
         return await stop(record, context.store, transports, context.emit, grace=grace)
 
 

@@ -102,7 +102,7 @@ async def _meant_job(context: Context, attempt: int | None) -> JobRecord | None:
 def require_own(context: Context, record: JobRecord) -> None:
     """Raise Conflict if a job is of another stack with the same bucket: what follows a job may
     create its machines again."""
-    if record.stack != context.stack.name:
+    if record.stack != context.stack.names.owner:
         raise Conflict(
             "Job of another stack",
             f"job {record.id} runs on stack {record.stack}; this is stack {context.stack.name}",

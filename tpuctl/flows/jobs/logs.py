@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.flows.context import Context
+from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.flows.machines.workers import connections
 from tpuctl.jobs.log_lines import LineFilter, LinePrefixer
 from tpuctl.jobs.log_position import first_byte
@@ -42,7 +43,8 @@ async def emit_log(
 ) -> None:
     """Emit what an attempt has logged so far on the first worker or on all, or a range of it."""
     workers = record.workers if all_workers else record.workers[:1]
-    async with connections(context, required=False) as transports:
+    on_machines = replace(context, stack=stack_of(record, context.stack))
+    async with connections(on_machines, required=False) as transports:
         await emit_worker_logs(record, workers, context.store, transports, context.emit, part=part)
 
 

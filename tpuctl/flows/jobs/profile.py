@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +11,7 @@ from tpuctl.engine.step import step
 from tpuctl.errors import Conflict, RemoteFailed
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import read_status
+from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.flows.machines.workers import connections
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.profile import Profile
@@ -43,7 +45,8 @@ async def profile(
     workers = record.workers if all_workers else record.workers[:1]
     run = f"{datetime.now(UTC):%Y_%m_%d_%H_%M_%S}"
     where = f"{seconds:g} s on {counted(len(workers), 'worker')}"
-    async with connections(context) as transports:
+    on_machines = replace(context, stack=stack_of(record, context.stack))
+    async with connections(on_machines) as transports:
 
         async def trace(worker: int) -> tuple[str, ...]:
             program = f"{record.folder}/profiler.py"

@@ -270,7 +270,9 @@ def stack_of(record: JobRecord, stack: Stack) -> Stack:
     if not record.is_waiting:
         api: Api = "compute" if "/" in record.runtime else "tpu"
         capacity = record.placement.capacity if record.placement is not None else ""
+        number = record.placement.tpu if record.placement is not None else 1
         stack = stack.at(stack.place_of(record.zone, api, record.accelerator, capacity))
+        stack = stack if number == 1 else stack.parallel(number)
     if record.framework is not None:
         stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
     stack = stack.on_runtime(record.runtime)
@@ -304,6 +306,7 @@ async def bind_to_nodes(
             accelerator=first.accelerator_type,
             runtime=first.runtime,
             capacity=first.capacity or "",
+            tpu=stack.names.number,
         ),
         addresses=tuple(address for node in nodes for address in node.inner_addresses),
         endpoints=first.endpoints,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from tpuctl.flows.jobs.run_state import RunOptions
 from tpuctl.flows.jobs.secret_versions import require_secrets
 from tpuctl.flows.jobs.submission import Submission
 from tpuctl.flows.machines.handover import has_queue, ready_controller
+from tpuctl.flows.machines.inventory import list_resources
 from tpuctl.flows.packages.tools import ensure_tools, require_available
 from tpuctl.flows.stack.plan import Prepared
 from tpuctl.flows.stack.up import up_without_tpu
@@ -27,7 +29,7 @@ from tpuctl.model.jobs.job import JobRecord, new_job_id
 from tpuctl.model.jobs.queue import Queued
 from tpuctl.model.jobs.sweep import SweepValues
 from tpuctl.model.stack.stack import Stack
-from tpuctl.model.text.names import queued_stack_file
+from tpuctl.model.text.names import STACK_NAME, queued_stack_file
 from tpuctl.resources.project.stack_record import Record
 
 
@@ -42,6 +44,7 @@ async def enqueue(
     nothing is queued; a warning says if the controller could not be given the queue.
     """
     require_unattended(context.stack, submission)
+    await _require_parallel(context, min(queued.parallel, len(options.each)))
     context = replace(context, stack=context.stack.for_framework(submission.framework))
     if options.up:
         if not context.stack.has_internet:
@@ -142,6 +145,38 @@ def require_unattended(stack: Stack, submission: Submission | None = None) -> No
             hint="Store it in Secret Manager, and set in the stack file:\n"
             f"    job: {{secrets: {{{here[0]}: secret:NAME}}}}",
             where="job.secrets",
+        )
+
+
+async def _require_parallel(context: Context, tpus: int) -> None:
+    """Raise Usage unless the stack can have so many TPUs: 1 is its own."""
+    stack = context.stack
+    if tpus <= 1:
+        return
+    if stack.file.tpu.data_disks:
+        raise Usage(
+            "Data disks are of one TPU",
+            f"{stack.path} sets tpu.data_disks, which further TPUs cannot have",
+            hint="Read the data from the bucket, or run without --parallel.",
+            where="tpu.data_disks",
+        )
+    others = [stack.parallel(number).name for number in range(2, tpus + 1)]
+    if not re.fullmatch(STACK_NAME, others[-1]):
+        raise Usage(
+            "Stack name too long",
+            f"further TPUs are named {others[0]} to {others[-1]}, of at most 26 characters",
+            hint="Choose a shorter name for the stack, or run without --parallel.",
+            where="stack",
+        )
+    listed = await list_resources(
+        context.cloud, stack.project, include=lambda kind: not kind.is_tpu
+    )
+    if existing := sorted({item.stack for item in listed} & {*others}):
+        raise Usage(
+            "Stack exists",
+            f"{', '.join(existing)}: a further TPU of stack {stack.name} would have this name",
+            hint="Rename one of the stacks, or run without --parallel.",
+            where="--parallel",
         )
 
 

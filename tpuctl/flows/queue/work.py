@@ -1,4 +1,4 @@
-"""Run the jobs of a stack's queue, one after another, until it is empty.
+"""Run the jobs of a stack's queue until it is empty, each TPU one after another.
 
 The stack's controller does this; another computer can do it as well, at the same time. All state is
 in the bucket: a program that was killed is followed by one that goes on where it was, and of
@@ -10,26 +10,22 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TimedOut, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.attempts import (
     claim_start,
     is_stop_requested,
-    read_record,
     record_end,
     with_start,
 )
 from tpuctl.flows.jobs.chip_holder import require_free_chips
 from tpuctl.flows.jobs.job_start import record_not_started
-from tpuctl.flows.jobs.jobs import in_submitted_order, running_jobs
+from tpuctl.flows.jobs.jobs import running_jobs
 from tpuctl.flows.jobs.recover import (
     RecoveryAborted,
     follow_to_end,
@@ -37,26 +33,22 @@ from tpuctl.flows.jobs.recover import (
     start_claimed,
 )
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
-from tpuctl.flows.machines.handover import queued_stack_files
 from tpuctl.flows.machines.inventory import stack_on
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
+from tpuctl.flows.queue.parallel import run_each, run_on_all, run_on_further
+from tpuctl.flows.queue.queue import Queue
 from tpuctl.flows.stack.activity import reported
 from tpuctl.flows.stack.controller_down import down_from_controller
 from tpuctl.flows.stack.down import down
 from tpuctl.model.events import Note, WarningIssued, ignore
 from tpuctl.model.jobs.job import EXIT_LOST, EXIT_STOPPED, JobRecord
-from tpuctl.model.jobs.queue import JobEnd, JobStart, QueuePlace, in_order, open_jobs
+from tpuctl.model.jobs.queue import JobEnd, JobStart
 from tpuctl.model.stack.stack import Stack, stack_of_text
 from tpuctl.model.stack.stack_text import parse_stack_text
-from tpuctl.model.text.names import JOBS, turn_name
 from tpuctl.polling import cancel
-from tpuctl.resources.project.stack_record import read_contents
 from tpuctl.user_account import user_at_host
 
-READERS = 16
 STOP_SECONDS = 10.0  # between looks for a request to stop the job that waits for its TPU
-KEPT = timedelta(hours=1)  # of a stack file that no job uses yet
-STEPS = f"{JOBS}/*/{{job,start,ended}}.json"
 
 
 async def run_queue(context: Context) -> int:
@@ -69,7 +61,7 @@ async def run_queue(context: Context) -> int:
     """
     queue = Queue(context.store, context.stack.name)
     async with reported(context) as work:
-        count = await run_each(queue, partial(_run, work))
+        count = await run_on_all(queue, partial(_run_on, work, queue))
         is_down_due = await queue.is_down_due()
         if is_down_due:
             await _wait_for_others(work)
@@ -79,114 +71,18 @@ async def run_queue(context: Context) -> int:
     return count
 
 
-async def run_each(queue: Queue, run: Callable[[JobRecord], Awaitable[None]]) -> int:
-    """Run each job in its turn until there is none; return how many there were. `run` returns once
-    the job's end is recorded."""
-    count = 0
-    while (record := await queue.next()) is not None:
-        count += 1
-        await run(record)
-    return count
+async def _run_on(context: Context, queue: Queue, number: int) -> int:
+    run = partial(_run, context, number)
+    if number == 1:
+        return await run_each(queue, run)
+    return await run_on_further(context, queue, number, run)
 
 
-class Queue:
-    """The queue of a stack, read from its bucket.
-
-    One job at a time has its turn, in an object that is only replaced once the job has ended: all
-    programs that run the queue work on the same job.
-    """
-
-    def __init__(self, store: ObjectStore, stack: str) -> None:
-        self._store = store
-        self._stack = stack
-        self._records: dict[str, JobRecord | None] = {}  # None: not of this queue
-
-    async def next(self) -> JobRecord | None:
-        """The job whose turn it is, as it was started if it was; None if the queue is empty."""
-        while True:
-            turn, generation = await self._read_turn()
-            waiting = await self.waiting()
-            current = next((record for record in waiting if record.id == turn), None)
-            if current is None and waiting:
-                current = waiting[0]
-                try:
-                    await self._store.put_bytes(
-                        turn_name(self._stack), current.id.encode(), if_generation=generation
-                    )
-                except Conflict:  # another program was first
-                    continue
-            return None if current is None else await with_start(self._store, current)
-
-    async def _read_turn(self) -> tuple[str, int]:
-        try:
-            text, generation = await self._store.get_version(turn_name(self._stack))
-        except NotFound:
-            return "", 0
-        return text.decode(errors="replace"), generation
-
-    async def waiting(self) -> list[JobRecord]:
-        """The queued jobs that have not ended, in the order in which they run, as submitted."""
-        objects = await self._list()
-        is_started = open_jobs(info.name for info in objects)
-        jobs = [job for job in in_submitted_order(objects) if job in is_started]
-        records: dict[str, JobRecord | None] = {}
-        for start in range(0, len(jobs), READERS):
-            part = jobs[start : start + READERS]
-            records |= dict(zip(part, await asyncio.gather(*map(self._read, part)), strict=True))
-        places = [
-            QueuePlace(job, number, record.queued.priority, is_started[job])
-            for number, (job, record) in enumerate(records.items())
-            if record is not None and record.queued is not None
-        ]
-        in_turn = (records[place.job] for place in in_order(places))
-        return [record for record in in_turn if record is not None]
-
-    async def is_down_due(self) -> bool:
-        """Whether a job was queued with `down` since the stack was taken down last."""
-        contents = await read_contents(self._store, self._stack)
-        count = contents.down_count if contents is not None else 0
-        for job in reversed(in_submitted_order(await self._list())):
-            record = await self._read(job)
-            if record is None or record.queued is None or record.placement is None:
-                continue
-            if record.placement.down_count != count:
-                return False
-            if record.queued.down:
-                return True
-        return False
-
-    async def remove_stack_files(self) -> None:
-        """Delete the stack files of jobs that have ended, but those that may be about to be used:
-        they are written before their jobs."""
-        used = {record.queued.stack_file for record in await self.waiting() if record.queued}
-        newest = self._store.clock.now() - KEPT
-        for info in await queued_stack_files(self._store, self._stack):
-            if info.name not in used and info.updated < newest:
-                with suppress(NotFound):
-                    await self._store.delete(info.name)
-
-    async def _list(self) -> list[ObjectInfo]:
-        try:
-            return await self._store.list(f"{JOBS}/", STEPS)
-        except NotFound:
-            return []
-
-    async def _read(self, job: str) -> JobRecord | None:
-        """The record of a job of this queue, as submitted; damaged ones are none."""
-        if job not in self._records:
-            try:
-                record = await read_record(self._store, f"{JOBS}/{job}/job.json", JobRecord, id=job)
-            except (NotFound, Conflict):
-                return None
-            is_ours = record.queued is not None and record.stack == self._stack
-            self._records[job] = record if is_ours else None
-        return self._records[job]
-
-
-async def _run(context: Context, record: JobRecord) -> None:
-    """Run one job to its end, and record that."""
+async def _run(context: Context, number: int, record: JobRecord) -> None:
+    """Run one job to its end, on the stack's TPU of this number, and record that."""
     try:
-        job_context = replace(context, stack=await _stack_for(context, record))
+        stack = await _stack_for(context, record)
+        job_context = replace(context, stack=stack.parallel(number))
         async with kept_connections(job_context) as connected:
             if record.is_waiting:
                 try:

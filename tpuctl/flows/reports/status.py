@@ -11,6 +11,7 @@ from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import ApiDisabled, Conflict, Diagnostic, NotFound, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.jobs import job_ids, load_job, reconcile_status
+from tpuctl.flows.machines.further_tpus import list_further
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.activity import read_activity
 from tpuctl.flows.stack.apply import combined_error
@@ -22,6 +23,7 @@ from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.logs.progress import LINES, TAIL, Progress, progress_of
 from tpuctl.model.status.inventory import with_requests
 from tpuctl.model.status.snapshot import JobSnapshot, Snapshot, StackStatus
+from tpuctl.model.text.names import turns_name
 from tpuctl.model.text.record_parsing import parse_answer
 
 if TYPE_CHECKING:
@@ -51,6 +53,11 @@ async def status(context: Context, *, is_partial: bool = False) -> StackStatus:
         unused_apis=stack.unused_apis if context.has_file else (),
         on_error=lambda kind, error: unlisted.update({f"{kind.kind}/*": error}),
     )
+    if stack.controller is not None or not context.has_file:
+        try:
+            listed += await list_further(stack, context.cloud)
+        except TpuctlError as error:
+            unlisted[context.store.uri(turns_name(stack.name))] = error
     disabled = [kind for kind, error in unlisted.items() if isinstance(error, ApiDisabled)]
     if disabled and context.has_file and not await was_brought_up(stack, context.cloud, listed):
         for kind in disabled:

@@ -19,17 +19,22 @@ from tpuctl.model.jobs.sweep import SweepEstimate
 READERS = 8
 
 
-async def estimate(context: Context, submission: Submission, count: int) -> SweepEstimate:
-    """The time that the stack's last successful job of the same program took, for `count` jobs."""
+async def estimate(
+    context: Context, submission: Submission, count: int, tpus: int = 1
+) -> SweepEstimate:
+    """The time that the stack's last successful job of the same program took, for `count` jobs on
+    as many TPUs at once."""
     seconds = None
     for job in await list_jobs(context):
         finished = job.status.finished
         if job.status.state == "succeeded" and finished and _is_same(job.record, submission):
             seconds = (finished - job.record.submitted).total_seconds()
             break
-    return SweepEstimate(
-        count, cost_of(context.stack).per_hour, seconds_each=seconds, timeout=submission.timeout
-    )
+    stacks = map(context.stack.parallel, range(1, tpus + 1))
+    costs = [cost_of(stack).per_hour for stack in stacks]
+    prices = [cost for cost in costs if cost is not None]
+    per_hour = sum(prices) if len(prices) == tpus else None
+    return SweepEstimate(count, per_hour, seconds, submission.timeout, tpus)
 
 
 def _is_same(record: JobRecord, submission: Submission) -> bool:

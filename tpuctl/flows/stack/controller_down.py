@@ -9,8 +9,9 @@ from tpuctl.engine.planner import observe, plan_down
 from tpuctl.errors import NotFound
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller import find_controller
+from tpuctl.flows.machines.further_tpus import list_tpus
 from tpuctl.flows.stack.apply import apply_plan
-from tpuctl.flows.stack.controller_recovery import list_tpus, tpu_resources
+from tpuctl.flows.stack.controller_recovery import tpu_resources
 from tpuctl.flows.stack.spending import end_spending
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.machines.disk import DataDisk
@@ -22,13 +23,7 @@ async def down_from_controller(context: Context) -> None:
     soon. The bucket stays, and what costs nothing, which a `down` elsewhere deletes."""
     stack, cloud = context.stack, context.cloud
     await Record(stack, cloud).update(lambda contents: contents.with_down())
-    kinds = (DataDisk, *(kind_of(item.address) for item in tpu_resources(stack, cloud)))
-    everything = resources_of(stack, cloud)
-    charged = [resource for resource in everything if kind_of(resource.address) in kinds]
-    items = await list_tpus(stack, cloud)
-    charged += in_other_zones(items, stack, cloud, charged)
-    await apply_plan(plan_down(charged, await observe(charged)), charged, context.emit)
-    await end_spending(stack, cloud, has_file=True)
+    await delete_tpu(context)
     with suppress(NotFound):
         machine = await find_controller(stack, cloud)
         where: dict[str, Any] = {
@@ -39,3 +34,16 @@ async def down_from_controller(context: Context) -> None:
         # The end of the operation would be for another machine to see.
         client = cloud.client("instances")
         await cloud.call(f"controller {machine.name}", client.delete_unary, **where)
+
+
+async def delete_tpu(context: Context) -> None:
+    """Delete the stack's TPU, requests for one, and its disks."""
+    stack, cloud = context.stack, context.cloud
+    await cloud.abandoned_calls()  # what they create is deleted, too
+    kinds = (DataDisk, *(kind_of(item.address) for item in tpu_resources(stack, cloud)))
+    everything = resources_of(stack, cloud)
+    charged = [resource for resource in everything if kind_of(resource.address) in kinds]
+    items = await list_tpus(stack, cloud)
+    charged += in_other_zones(items, stack, cloud, charged)
+    await apply_plan(plan_down(charged, await observe(charged)), charged, context.emit)
+    await end_spending(stack, cloud, has_file=True)

@@ -9,12 +9,11 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.flows.machines.controller import with_controller_zone
-from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
+from tpuctl.flows.machines.further_tpus import list_tpus
 from tpuctl.flows.stack.zones import is_left_over, place_and_race, with_other_tpus_first
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
-from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
 from tpuctl.resources.tpu.queued_resource import Race
 
@@ -68,17 +67,6 @@ def tpu_resources(
     """The stack's TPU resources: all that its controller may create and delete."""
     everything = resources_of(stack, cloud, public_key=public_keys, race=race)
     return [resource for resource in everything if kind_of(resource.address).is_tpu]
-
-
-async def list_tpus(stack: Stack, cloud: Cloud) -> list[InventoryItem]:
-    """The stack's TPUs and requests for one, in all zones."""
-    return await list_resources(
-        cloud,
-        stack.project,
-        stack=stack.name,
-        include=lambda kind: is_tpu_of(kind, stack),
-        zones=stack.zones,
-    )
 
 
 def _creation_only(change: Change) -> Change:

@@ -15,6 +15,7 @@ from tpuctl.engine.planner import Snapshot, observe_each, plan_down
 from tpuctl.engine.resource import Resource
 from tpuctl.errors import ApiDisabled, NotFound, TpuctlError
 from tpuctl.flows.context import Context
+from tpuctl.flows.machines.further_tpus import list_further, stack_of_item
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.stack.apply import combined_error, errors_of
 from tpuctl.flows.stack.spending import end_spending
@@ -25,7 +26,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import forget_folder, other_folder_note
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import Down, Holding, Remaining
-from tpuctl.model.text.names import CACHE
+from tpuctl.model.text.names import CACHE, turns_name
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
 from tpuctl.resources.access.secret_grants import removed_grants
@@ -163,7 +164,11 @@ async def prepare_down(
         was_up = was_up or await was_brought_up(stack, cloud, existing)
     errors = _of_used(errors, was_up)
     record_errors: dict[str, TpuctlError] = {}
-    leftovers = in_other_zones(existing, stack, cloud, resources, delete_bucket=delete_bucket)
+    of_stack = [item for item in existing if item.stack == stack.name]
+    leftovers = in_other_zones(of_stack, stack, cloud, resources, delete_bucket=delete_bucket)
+    for item in existing:
+        if item.stack != stack.name:
+            leftovers += in_other_zones([item], stack_of_item(item, stack), cloud, ())
     try:
         leftovers += await removed_grants(stack, cloud, resources)
     except TpuctlError as error:
@@ -249,6 +254,10 @@ async def _list_and_observe(
         observe_each(resources),
     ]
     listed, (snapshot, errors) = await gather_all(work)
+    try:
+        listed += await list_further(stack, cloud)
+    except TpuctlError as error:
+        problems[f"gs://{stack.bucket}/{turns_name(stack.name)}"] = error
     return listed, snapshot, errors, problems
 
 

@@ -131,8 +131,8 @@ async def plan(
     left: `up` does not apply such a plan. `new_limits` counts what is spent from zero.
 
     Plans for `candidate`, by default for the one where the stack is; with `race` for all zones at
-    once, unless it has a TPU in one of them. On the stack's controller the plan only creates
-    the TPU, and deletes what failed tries left, since the controller may do nothing else.
+    once, unless it has a TPU in one of them. On the stack's controller, and for further TPUs of a
+    stack, the plan only creates the TPU, and deletes what failed tries left.
     """
     cloud, keys = context.cloud, context.keys
     stack = in_preferred_order(context.stack.bounded(cloud.server_clock.now()), cloud)
@@ -141,7 +141,7 @@ async def plan(
         _require_raceable(stack)
     if new_limits:
         require_life_limits(stack)
-    if context.controller is not None:
+    if context.changes_only_tpu:
         ledgers = await read_ledgers(stack, cloud)
         stack = replace(stack, spent=ledgers.spent())
         planned = await recovery_plan(stack, cloud, keys.public_lines, candidate, race=race)

@@ -128,7 +128,7 @@ async def up(
     async with connections(replace(context, stack=prepared.stack)) as transports:
         node = (await nodes_of(stack, cloud))[0] if stack.is_node else None
         await prepare_workers(prepared.stack, cloud, node, transports, emit)
-    if context.controller is None:
+    if not context.changes_only_tpu:
         await prepare_controller(prepared.stack, cloud, context.keys, emit)
     return prepared
 
@@ -314,7 +314,7 @@ async def _undo(context: Context) -> TpuctlError:
     """Delete what was created during a concurrent `down`; return the error to raise."""
     stack = context.stack
     context.emit(Note("The stack is being taken down by another command: rolling back."))
-    if context.controller is not None:
+    if context.changes_only_tpu:
         resources = tpu_resources(stack, context.cloud)
         await apply_plan(plan_down(resources, await observe(resources)), resources, context.emit)
     else:

@@ -60,6 +60,9 @@ class Placement(BaseModel):
     accelerator: Name = Field("", description="TPU type of the nodes; empty if unknown.")
     runtime: Name = Field("", description="Software version of the nodes; empty if unknown.")
     capacity: Name = Field("", description="Their capacity, if the stack has alternatives.")
+    tpu: Count = Field(
+        1, ge=1, description="The number of the TPU, of those that work on the queue in parallel."
+    )
 
 
 class Verdict(BaseModel):

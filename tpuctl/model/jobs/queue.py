@@ -16,6 +16,7 @@ from tpuctl.model.text.names import JOBS
 from tpuctl.model.text.record_parsing import Count, ExitCode, Index, Moment, Name, Text
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
+MAX_PARALLEL = 99
 
 
 class Queued(BaseModel):
@@ -34,6 +35,9 @@ class Queued(BaseModel):
     )
     stack_file: Name = Field(
         "", description="The object with the stack file that the controller runs it by."
+    )
+    parallel: int = Field(
+        1, ge=1, le=MAX_PARALLEL, description="The TPUs that may run it and its like, at most."
     )
 
 
@@ -67,6 +71,31 @@ class JobEnd(BaseModel):
     detail: Text = ""
     ended: Moment
     ended_by: Name = ""
+
+
+class Turns(BaseModel):
+    """Whose turn it is: the job of each TPU that works on the queue, by the TPU's number.
+
+    An empty job is that of a TPU which is being created. Further TPUs than the first are listed
+    until they are deleted.
+    """
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    version: int = 1
+    jobs: dict[int, Name] = Field(default_factory=dict)
+
+    @property
+    def further(self) -> list[int]:
+        """The numbers of TPUs beside the stack's own."""
+        return sorted(number for number in self.jobs if 1 < number <= MAX_PARALLEL)
+
+    def with_job(self, number: int, job: str) -> Turns:
+        return self.model_copy(update={"jobs": {**self.jobs, number: job}})
+
+    def without(self, number: int) -> Turns:
+        jobs = {each: job for each, job in self.jobs.items() if each != number}
+        return self.model_copy(update={"jobs": jobs})
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,10 @@ class SweepEstimate:
     """How long the jobs of a sweep may take; None is unknown."""
 
     count: int
-    per_hour: float | None  # US dollars, for all of the stack's resources
+    per_hour: float | None  # US dollars, for all of the stack's resources, and further TPUs
     seconds_each: float | None  # what the same program took before
     timeout: float | None  # seconds that no job exceeds
+    tpus: int = 1  # that run jobs at the same time
 
 
 def parse_sweep(options: Sequence[str], arguments: Sequence[str]) -> list[SweepValues]:

@@ -21,7 +21,7 @@ def notification_settings(stack: Stack, hourly: float | None) -> dict[str, Any] 
         "on": list(notify.on),
         "format": notify.format,
         "prefix": stack.names.notifications,
-        "stack": stack.name,
+        "stack": stack.names.owner,
         "project": stack.project,
         "zone": stack.zone,
         "hourly": hourly,

@@ -303,6 +303,19 @@ class Stack:
             node_runtime=_node_runtime(file, accelerator, self.framework),
         )
 
+    def parallel(self, number: int) -> Stack:
+        """One of the TPUs that work on the stack's queue at the same time; the first is its own.
+
+        The others are stacks NAME-2, NAME-3 and so on, of a TPU alone: they use the bucket, the
+        account, the network and the ledger of this one, whose controller drives them.
+        """
+        names = self.names.parallel(number)
+        if names == self.names:
+            return self
+        assert number > 1, "the controller of the stack's own is not known here"
+        file = self.file.model_copy(update={"controller": None})
+        return replace(self, names=names, file=file)
+
     @property
     def by_alternative(self) -> Iterator[Stack]:
         """The stack at the first candidate of each alternative, in order."""

@@ -69,9 +69,9 @@ def stack_of_account(account: str) -> str | None:
     return stack.removesuffix("-stack") if len(stack) == len("x-stack") else stack
 
 
-def turn_name(stack: str) -> str:
-    """The object with the job of a stack's queue that has its turn."""
-    return f"{QUEUES}/{stack}/turn"
+def turns_name(stack: str) -> str:
+    """The object with the jobs of a stack's queue that have their turns."""
+    return f"{QUEUES}/{stack}/turns"
 
 
 def queued_stack_file(stack: str, digest: str) -> str:
@@ -90,6 +90,23 @@ class Names:
 
     stack: str
     project: str
+    sharing: str = ""  # the stack that owns all but the TPU, if that is not this one
+
+    @property
+    def owner(self) -> str:
+        """The stack of the bucket, controller, account, network and ledger."""
+        return self.sharing or self.stack
+
+    def parallel(self, number: int) -> Names:
+        """The names of the owner's TPU of this number; the first is the owner's own."""
+        if number == 1:
+            return Names(self.owner, self.project)
+        return Names(f"{self.owner}-{number}", self.project, self.owner)
+
+    @property
+    def number(self) -> int:
+        """The number of the TPU among those of its owner."""
+        return int(self.stack.removeprefix(f"{self.owner}-")) if self.sharing else 1
 
     @property
     def labels(self) -> dict[str, str]:
@@ -116,7 +133,7 @@ class Names:
     @property
     def controller(self) -> str:
         """The controller VM."""
-        return f"{self.stack}-controller"
+        return f"{self.owner}-controller"
 
     def disk(self, index: int) -> str:
         """A data disk created for the stack."""
@@ -125,12 +142,12 @@ class Names:
     @property
     def record(self) -> str:
         """The object with state that labels cannot hold."""
-        return record_name(self.stack)
+        return record_name(self.owner)
 
     @property
     def ledger(self) -> str:
         """The object with what the stack has spent."""
-        return f"{SPENDING}/{self.stack}.json"
+        return f"{SPENDING}/{self.owner}.json"
 
     @property
     def budget_bucket(self) -> str:
@@ -140,7 +157,7 @@ class Names:
     @property
     def notifications(self) -> str:
         """The prefix of events for the stack's webhook."""
-        return f"{NOTIFICATIONS}/{self.stack}"
+        return f"{NOTIFICATIONS}/{self.owner}"
 
     @property
     def watchdog_role(self) -> str:
@@ -153,28 +170,28 @@ class Names:
     @property
     def tag(self) -> str:
         """The network tag that the stack's firewall rules select."""
-        return f"{self.stack}-tpu"
+        return f"{self.owner}-tpu"
 
     @property
     def network(self) -> str:
-        return f"{self.stack}-net"
+        return f"{self.owner}-net"
 
     @property
     def ssh_rule(self) -> str:
-        return f"{self.stack}-ssh"
+        return f"{self.owner}-ssh"
 
     @property
     def ssh_deny_rule(self) -> str:
-        return f"{self.stack}-ssh-only"
+        return f"{self.owner}-ssh-only"
 
     @property
     def worker_rule(self) -> str:
-        return f"{self.stack}-workers"
+        return f"{self.owner}-workers"
 
     @property
     def service_account(self) -> str:
         """The part of the email before the @; 6 to 30 characters."""
-        return f"{self.stack}-tpu" if len(self.stack) > 1 else f"{self.stack}-stack-tpu"
+        return f"{self.owner}-tpu" if len(self.owner) > 1 else f"{self.owner}-stack-tpu"
 
     @property
     def service_account_email(self) -> str:
@@ -186,4 +203,4 @@ class Names:
 
         Up to 63 characters; both parts are within 26 and 30.
         """
-        return f"{self.stack}-{self.project.replace(':', '-').replace('.', '-')}"
+        return f"{self.owner}-{self.project.replace(':', '-').replace('.', '-')}"

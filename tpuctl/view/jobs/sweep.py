@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 def sweep_sentence(estimate: SweepEstimate, *, is_free: bool) -> str:
     """`6 jobs run one after another: about 2 h, $17.76, as the last successful one took 20 min.`"""
-    jobs = counted(estimate.count, "job")
-    if estimate.count > 1:
+    jobs, tpus = counted(estimate.count, "job"), estimate.tpus
+    if tpus > 1:
+        jobs += f" run on up to {tpus} TPUs at once"
+    elif estimate.count > 1:
         jobs += " run one after another"
 
     def total(seconds_each: float) -> str:
-        seconds = seconds_each * estimate.count
+        seconds = seconds_each * math.ceil(estimate.count / tpus)
         if estimate.per_hour is None:
             return format_duration(seconds)
         amount = on_google(dollars(estimate.per_hour * seconds / 3600), is_free=is_free)
@@ -41,7 +44,7 @@ def sweep_sentence(estimate: SweepEstimate, *, is_free: bool) -> str:
         text = f"{jobs}. The price of this stack is unknown."
     else:
         amount = on_google(f"{dollars(estimate.per_hour)}/h", is_free=is_free)
-        text = f"{jobs}. This stack costs {amount}."
+        text = f"{jobs}. {f'{tpus} TPUs cost' if tpus > 1 else 'This stack costs'} {amount}."
     return f"{text} {FREE}" if is_free else text
 
 
