@@ -103,8 +103,7 @@ def run(
             metavar="N",
             min=1,
             max=99,
-            help="With --each and --detach: run the jobs on up to N TPUs at once, which come and "
-            "go by need.",
+            help="Run the jobs of --each on up to N TPUs.",
         ),
     ] = None,
     wait: Annotated[
@@ -136,7 +135,7 @@ def run(
     TPU, runs the script, and deletes everything but the bucket, whatever happens.
 
     Example: tpuctl run train.py -- --steps 1000
-    Example: tpuctl run train.py --each lr=0.1,0.01 --parallel 2 --detach
+    Example: tpuctl run train.py --each lr=0.1,0.01
     Example: tpuctl run train.py --tpu v6e-1
     """
     from tpuctl.flows.jobs.run_state import RunOptions

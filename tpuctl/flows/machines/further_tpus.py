@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, NotFound
-from tpuctl.flows.machines.inventory import is_tpu_of, list_resources
+from tpuctl.flows.machines.inventory import list_tpus
 from tpuctl.model.jobs.queue import Turns
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
@@ -40,14 +40,3 @@ async def list_further(stack: Stack, cloud: Cloud) -> list[InventoryItem]:
 def stack_of_item(item: InventoryItem, stack: Stack) -> Stack:
     """The stack that an item of `list_further` belongs to."""
     return stack.parallel(int(item.stack.removeprefix(f"{stack.name}-")))
-
-
-async def list_tpus(stack: Stack, cloud: Cloud) -> list[InventoryItem]:
-    """A stack's TPUs and requests for one, in all zones."""
-    return await list_resources(
-        cloud,
-        stack.project,
-        stack=stack.name,
-        include=lambda kind: is_tpu_of(kind, stack),
-        zones=stack.zones,
-    )

@@ -106,6 +106,17 @@ def is_tpu_of(kind: type[ResourceKind], stack: Stack) -> bool:
     return kind.is_tpu and kind.api in stack.apis
 
 
+async def list_tpus(stack: Stack, cloud: Cloud) -> list[InventoryItem]:
+    """A stack's TPUs and requests for one, in all zones."""
+    return await list_resources(
+        cloud,
+        stack.project,
+        stack=stack.name,
+        include=lambda kind: is_tpu_of(kind, stack),
+        zones=stack.zones,
+    )
+
+
 async def list_nodes(cloud: Cloud, stack: Stack) -> list[NodeStatus]:
     """The stack's nodes in every zone, by label.
 

@@ -9,7 +9,7 @@ from tpuctl.engine.planner import observe, plan_down
 from tpuctl.errors import NotFound
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller import find_controller
-from tpuctl.flows.machines.further_tpus import list_tpus
+from tpuctl.flows.machines.inventory import list_tpus
 from tpuctl.flows.stack.apply import apply_plan
 from tpuctl.flows.stack.controller_recovery import tpu_resources
 from tpuctl.flows.stack.spending import end_spending

@@ -9,7 +9,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
 from tpuctl.flows.machines.controller import with_controller_zone
-from tpuctl.flows.machines.further_tpus import list_tpus
+from tpuctl.flows.machines.inventory import list_tpus
 from tpuctl.flows.stack.zones import is_left_over, place_and_race, with_other_tpus_first
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
