@@ -41,7 +41,7 @@ async def run_on_all(queue: Queue, run_on: Callable[[int], Coroutine[Any, Any, i
     count = 0
     try:
         while True:
-            for number in await queue.wanted() | {*await queue.further()}:
+            for number in await queue.needed() | {*await queue.further()}:
                 if number not in tasks:
                     tasks[number] = asyncio.create_task(run_on(number))
             if not tasks:
@@ -78,14 +78,14 @@ async def _is_ready(context: Context, queue: Queue, number: int) -> bool:
     """Have the TPU created for the next job, unless one is running there; return False once it is
     not needed."""
     record = await queue.peek(number)
-    if number not in await queue.wanted() or record is None:
+    if number not in await queue.needed() or record is None:
         return False
     if not record.is_waiting:
         return True
     creating = asyncio.ensure_future(_create(context, record))
     try:
         while not (await asyncio.wait({creating}, timeout=POLL_SECONDS))[0]:
-            if number not in await queue.wanted():
+            if number not in await queue.needed():
                 return False
         creating.result()
         return True

@@ -56,20 +56,20 @@ class Queue:
         turns, _ = await self._read_turns()
         return _current(await self.waiting(), turns, number)
 
-    async def wanted(self) -> set[int]:
+    async def needed(self) -> set[int]:
         """The numbers of the TPUs that have a job, or are needed for those that wait."""
         turns, _ = await self._read_turns()
         waiting = await self.waiting()
         open_ids = {record.id for record in waiting}
         busy = {number for number, job in turns.jobs.items() if job in open_ids}
         free = [record for record in waiting if record.id not in turns.jobs.values()]
-        wanted = set(busy)
+        needed = set(busy)
         for number in range(1, MAX_PARALLEL + 1):
             job = next((record for record in free if may_run(record, number)), None)
             if number not in busy and job is not None:
                 free.remove(job)
-                wanted.add(number)
-        return wanted
+                needed.add(number)
+        return needed
 
     async def further(self) -> list[int]:
         """The numbers of TPUs beside the stack's own that exist, or soon will."""
@@ -169,8 +169,7 @@ def may_run(record: JobRecord, number: int) -> bool:
 
 def _current(waiting: Sequence[JobRecord], turns: Turns, number: int) -> JobRecord | None:
     """The job of a TPU: the one that has its turn, or else the first that has none."""
-    own = turns.jobs.get(number)
-    taken = {job for each, job in turns.jobs.items() if each != number}
-    free = [record for record in waiting if record.id not in taken and may_run(record, number)]
-    current = [record for record in waiting if record.id == own]
+    others = {job for each, job in turns.jobs.items() if each != number}
+    free = [record for record in waiting if record.id not in others and may_run(record, number)]
+    current = [record for record in waiting if record.id == turns.jobs.get(number)]
     return next(iter([*current, *free]), None)
