@@ -89,6 +89,13 @@ async def test_machines_report_without_a_client(stack: Tpuctl, receiver: Receive
     receiver.script = [500]
     await stack.submit(script(stack, "print('done')\n"))
     await received(receiver, "granted", "failed", "ended", "ended")
+    with stack.stack_file.open("a", encoding="utf-8") as file:
+        file.write("job: {limits: {hang: 1s}}\n")
+    patient = Tpuctl(stack.stack_file, cloud="local")
+    hanging = await patient.submit(script(stack, "import time\ntime.sleep(600)\n"))
+    await received(receiver, "granted", "failed", "ended", "ended", "hung")
+    assert receiver.events[-1]["text"].startswith(f"Job {hanging.id} may hang: no output for ")
+    await patient.stop(hanging)
     async with stack.connections() as transports:
         searched = await transports[0].run(["grep", "-rl", "secret-token", "."])
     assert searched.stdout == b""

@@ -220,7 +220,7 @@ async def test_further_tpus_are_needed_by_their_jobs(store: ObjectStore) -> None
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 async def test_eight_clients_and_many_jobs(store: ObjectStore) -> None:
-    await simulate(store, 100, clients=8, seed=random.randrange(1 << 30), deaths=0.02)
+    await simulate(store, 500, clients=8, seed=random.randrange(1 << 30), deaths=0.01)
 
 
 async def test_order_is_that_of_priority_and_submission(store: ObjectStore) -> None:
