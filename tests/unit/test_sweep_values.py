@@ -64,4 +64,4 @@ def test_sentence_of_a_sweep_on_several_tpus() -> None:
     sentence = sweep_sentence(estimate, is_free=False)
     assert sentence.startswith("6 jobs run on up to 4 TPUs at once: about 40 min, $26.67,")
     unknown = sweep_sentence(replace(estimate, seconds_each=None), is_free=False)
-    assert unknown.endswith("4 TPUs cost $40.00/h.")
+    assert unknown.endswith("This stack costs $40.00/h with 4 TPUs.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.engine.step import step
-from tpuctl.errors import Diagnostic, TpuctlError, Usage
+from tpuctl.errors import ApiDisabled, Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.job_start import new_record, upload, used_ids, with_bundle, write_record
 from tpuctl.flows.jobs.run_state import RunOptions
@@ -29,6 +29,7 @@ from tpuctl.model.jobs.job import JobRecord, new_job_id
 from tpuctl.model.jobs.queue import Queued
 from tpuctl.model.jobs.sweep import SweepValues
 from tpuctl.model.stack.stack import Stack
+from tpuctl.model.status.inventory import ResourceKind
 from tpuctl.model.text.names import STACK_NAME, queued_stack_file
 from tpuctl.resources.project.stack_record import Record
 
@@ -46,13 +47,13 @@ async def enqueue(
     require_unattended(context.stack, submission)
     await _require_parallel(context, min(queued.parallel, len(options.each)))
     context = replace(context, stack=context.stack.for_framework(submission.framework))
+    submission = await with_bundle(submission, context.emit)
     if options.up:
         if not context.stack.has_internet:
             await require_available(submission.installation)
         context = replace(context, stack=await up_without_tpu(context, options.confirm))
     stack, emit = context.stack, context.emit
     await require_secrets(submission.secrets, context.cloud)
-    submission = await with_bundle(submission, emit)
     name = stack.names.controller
     with step(emit, f"controller/{name}", "update", "it runs the stack's queue") as progress:
         async with ready_controller(
@@ -168,8 +169,16 @@ async def _require_parallel(context: Context, tpus: int) -> None:
             hint="Choose a shorter name for the stack, or run without --parallel.",
             where="stack",
         )
+
+    def ignore_disabled(kind: type[ResourceKind], error: TpuctlError) -> None:
+        if not isinstance(error, ApiDisabled):  # which has nothing
+            raise error
+
     listed = await list_resources(
-        context.cloud, stack.project, include=lambda kind: not kind.is_tpu
+        context.cloud,
+        stack.project,
+        include=lambda kind: not kind.is_tpu,
+        on_error=ignore_disabled,
     )
     if existing := sorted({item.stack for item in listed} & {*others}):
         raise Usage(

@@ -44,7 +44,7 @@ def sweep_sentence(estimate: SweepEstimate, *, is_free: bool) -> str:
         text = f"{jobs}. The price of this stack is unknown."
     else:
         amount = on_google(f"{dollars(estimate.per_hour)}/h", is_free=is_free)
-        text = f"{jobs}. {f'{tpus} TPUs cost' if tpus > 1 else 'This stack costs'} {amount}."
+        text = f"{jobs}. This stack costs {amount}{f' with {tpus} TPUs' if tpus > 1 else ''}."
     return f"{text} {FREE}" if is_free else text
 
 
