@@ -218,7 +218,7 @@ async def test_further_tpus_are_needed_by_their_jobs(store: ObjectStore) -> None
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3000)
 async def test_eight_clients_and_many_jobs(store: ObjectStore) -> None:
     await simulate(store, 500, clients=8, seed=random.randrange(1 << 30), deaths=0.01)
 
