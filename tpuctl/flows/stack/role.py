@@ -17,7 +17,12 @@ from tpuctl.model.troubleshooting.role import CustomRole, Grant, RoleGroup
 from tpuctl.resources.composition import kind_of
 
 ACT_AS_PURPOSE = "creating machines that run as any service account of the project"
-READ_PERMISSIONS = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage.quotas.get")
+READ_PERMISSIONS = (
+    "compute.projects.get",
+    "compute.regions.get",
+    "orgpolicy.policy.get",
+    "serviceusage.quotas.get",
+)
 
 
 def path_of(permission: Permission) -> str:

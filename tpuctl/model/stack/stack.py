@@ -53,6 +53,7 @@ from tpuctl.model.stack.stack_rules import find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.text.duration import moment_of
 from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
+from tpuctl.model.text.os_login import os_login_in
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 MAX_NAME_LENGTH, HASH_LENGTH = 26, 6
@@ -240,6 +241,11 @@ class Stack:
         """Whether the controller recovers jobs whose machines failed or were preempted."""
         retries = self.file.job.retries
         return self.controller is not None and any(map(retries.of, get_args(Retry)))
+
+    @property
+    def has_os_login(self) -> bool:
+        """Whether the machines' metadata turns OS Login on."""
+        return os_login_in(self.file.tpu.metadata) is True
 
     @property
     def labels(self) -> dict[str, str]:
