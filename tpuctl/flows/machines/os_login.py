@@ -14,12 +14,13 @@ from urllib.parse import quote
 
 from tpuctl.cloud.caller_identity import identity_of
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound
+from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, NotFound, TpuctlError
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.os_login import OS_LOGIN, os_login_in
 
 KEY_DAYS = 7  # a key in a profile expires that long after its last use, to the day
 DAY_SECONDS = 86400
+LOGIN, SUDO = "compute.instances.osLogin", "compute.instances.osAdminLogin"
 
 
 async def project_uses_os_login(project: str, cloud: Cloud) -> bool:
@@ -43,6 +44,35 @@ async def with_os_login(stack: Stack, cloud: Cloud) -> Stack:
         return stack
     tpu = stack.file.tpu.model_copy(update={"metadata": {**metadata, OS_LOGIN: "TRUE"}})
     return replace(stack, file=stack.file.model_copy(update={"tpu": tpu}))
+
+
+async def login_warnings(stack: Stack, cloud: Cloud) -> list[Diagnostic]:
+    """What the caller lacks to log in to machines with OS Login, as far as the project tells."""
+    if not stack.has_os_login:
+        return []
+    request = {"resource": f"projects/{stack.project}", "permissions": [LOGIN, SUDO]}
+    try:
+        client = cloud.client("projects")
+        answer = await cloud.call("permissions", client.test_iam_permissions, request)
+    except TpuctlError:
+        return []
+    hint = (
+        f"Ask an administrator to run\n    gcloud projects add-iam-policy-binding {stack.project} "
+        "--member=user:YOU --role=roles/compute.osAdminLogin"
+    )
+    if LOGIN not in answer.permissions:
+        detail = (
+            f"the machines use OS Login, and project {stack.project} does not grant you {LOGIN}; "
+            "it may still be granted on single machines"
+        )
+        return [Diagnostic("OS Login may deny access", detail, hint)]
+    if SUDO not in answer.permissions:
+        detail = (
+            f"the machines use OS Login, and project {stack.project} does not grant you {SUDO}: "
+            "you see only your own jobs on them, and none that the controller recovered"
+        )
+        return [Diagnostic("No sudo on the machines", detail, hint)]
+    return []
 
 
 async def profile_user(project: str, cloud: Cloud, public_key: str) -> str:

@@ -23,7 +23,7 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
-from tpuctl.flows.machines.os_login import with_os_login
+from tpuctl.flows.machines.os_login import login_warnings, with_os_login
 from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.controller_recovery import recovery_plan
 from tpuctl.flows.stack.permissions import require_permissions
@@ -176,6 +176,7 @@ async def plan(
     warnings = [
         *unread_warnings(prepared),
         *await access_warnings(stack, cloud, prepared.plan),
+        *await login_warnings(stack, cloud),
         *await _worker_warnings(prepared, cloud),
         *_runtime_warnings(prepared),
         *bucket_warnings(prepared),
