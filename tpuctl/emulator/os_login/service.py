@@ -168,9 +168,9 @@ class OsLoginApi(Service):
         return fingerprint
 
     def _add_account(self, profile: Profile, project: str) -> None:
-        found = self._registry.projects.require(project, "oslogin.googleapis.com")
-        if found["id"] not in profile["projects"]:
-            profile["projects"].append(found["id"])
+        record = self._registry.projects.require(project, "oslogin.googleapis.com")
+        if record["id"] not in profile["projects"]:
+            profile["projects"].append(record["id"])
 
     def _message(self, email: str, profile: Profile, project: str) -> Any:
         """The profile, with the account of one project, or all."""

@@ -112,9 +112,9 @@ async def profile_user(project: str, cloud: Cloud, public_key: str) -> str:
 
 def _key_in(profile: Mapping[str, Any], public_key: str) -> Mapping[str, Any] | None:
     """The key with these bytes; comments differ."""
-    wanted = public_key.split()[:2]
+    key_bytes = public_key.split()[:2]
     keys = profile.get("sshPublicKeys", {}).values()
-    return next((key for key in keys if key.get("key", "").split()[:2] == wanted), None)
+    return next((key for key in keys if key.get("key", "").split()[:2] == key_bytes), None)
 
 
 def _user_of(profile: Mapping[str, Any], email: str) -> str:
