@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -39,11 +38,9 @@ async def project_uses_os_login(project: str, cloud: Cloud) -> bool:
 async def with_os_login(stack: Stack, cloud: Cloud) -> Stack:
     """The stack whose machines' own metadata turns it on if the project's does, unless the stack
     file decides: whether TPU VMs see the project's is not documented."""
-    metadata = stack.file.tpu.metadata
-    if OS_LOGIN in metadata or not await project_uses_os_login(stack.project, cloud):
+    if OS_LOGIN in stack.file.tpu.metadata:
         return stack
-    tpu = stack.file.tpu.model_copy(update={"metadata": {**metadata, OS_LOGIN: "TRUE"}})
-    return replace(stack, file=stack.file.model_copy(update={"tpu": tpu}))
+    return stack.with_os_login() if await project_uses_os_login(stack.project, cloud) else stack
 
 
 async def login_warnings(stack: Stack, cloud: Cloud) -> list[Diagnostic]:
