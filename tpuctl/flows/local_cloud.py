@@ -30,12 +30,14 @@ def endpoint_of(cloud: str, emit: Emit) -> Endpoint:
     Raises Usage for a name that is none, and for Google in a shell whose environment points at
     the local cloud.
     """
+    from tpuctl.cloud.ca_bundle import share_ca_bundle
     from tpuctl.cloud.endpoints import GOOGLE
 
     account = _impersonated_account()
     if cloud != "google":
         return replace(running_endpoint(emit), impersonate=account)
     _require_google()
+    share_ca_bundle()
     return replace(GOOGLE, impersonate=account)
 
 
