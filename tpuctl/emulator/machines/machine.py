@@ -197,10 +197,10 @@ class Machine:
 
     def _write_users(self) -> None:
         users = self._sudoers if self.spec.uses_os_login else self._allowed_keys
-        names = [*users, *(home.name for home in self._folder.homes.iterdir())]
-        self._folder.write_settings(
-            self.spec, dict.fromkeys(names), self._reservation.metadata_port
-        )
+        # Users who logged in before exist, but root's account is not one of theirs.
+        names = dict.fromkeys([*users, *(home.name for home in self._folder.homes.iterdir())])
+        names.pop(ROOT, None)
+        self._folder.write_settings(self.spec, names, self._reservation.metadata_port)
         if self._ssh_server is not None:
             denied = [user for user, is_sudoer in self._sudoers.items() if not is_sudoer]
             write_sudo_settings(
