@@ -107,6 +107,22 @@ def test_missing_permission(ready: Pipeline, run_doctor: Ask) -> None:
     assert run_doctor(caller=ANN)[0] == 0
 
 
+def test_missing_login_role(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
+    ready.let([*ready.role().permissions, "compute.projects.get"])
+    on = {"items": [{"key": "enable-oslogin", "value": "TRUE"}]}
+    path = f"/compute/v1/projects/{ready.project}"
+    Member.owner(cloud).send_ok("POST", f"{path}/setCommonInstanceMetadata", json=on)
+    for role, missing in (("osLogin", "osLogin;"), ("osAdminLogin", "osAdminLogin:"), ("", "")):
+        permissions = run_doctor(caller=ANN)[1]["permissions"]
+        if missing:
+            assert f"does not grant you compute.instances.{missing}" in permissions["message"]
+            command = f"--member={ANN} --role=roles/compute.osAdminLogin"
+            assert permissions["command"].endswith(command)
+            grant(cloud, f"projects/{ready.project}", f"roles/compute.{role}", ANN)
+        else:
+            assert permissions["state"] == "ok"
+
+
 def test_billing_disabled(ready: Pipeline, cloud: LocalCloud, run_doctor: Ask) -> None:
     path = f"/v1/projects/{ready.project}/billingInfo"
     Member.owner(cloud).send_ok("PUT", path, json={"billingAccountName": ""})

@@ -191,6 +191,7 @@ def test_allowed_locations(rule: dict[str, object], yes: list[str], no: list[str
 
 IMAGES, SHIELDED = "compute.trustedImageProjects", "compute.requireShieldedVm"
 IN_EUROPE = "tpu: {type: v3-8, zones: [europe-west4-a]}\n"
+WITHOUT_OS_LOGIN = "tpu: {type: v3-8, metadata: {enable-oslogin: 'FALSE'}}\n"
 AT_COMPUTE = "tpu: {api: compute, type: v6e-4, zones: [us-east5-b]}\n"
 OURS = "projects/ubuntu-os-accelerator-images"
 
@@ -201,8 +202,9 @@ OURS = "projects/ubuntu-os-accelerator-images"
         ("compute.vmExternalIpAccess", {"denyAll": True}, "", True),
         ("compute.vmExternalIpAccess", {"denyAll": True}, "network: {ssh: internal}\n", None),
         ("compute.vmExternalIpAccess", {"allowAll": True}, "", None),
-        ("compute.requireOsLogin", {"enforce": True}, "", True),
-        ("compute.requireOsLogin", {"enforce": False}, "", None),
+        ("compute.requireOsLogin", {"enforce": True}, "", None),
+        ("compute.requireOsLogin", {"enforce": True}, WITHOUT_OS_LOGIN, True),
+        ("compute.requireOsLogin", {"enforce": False}, WITHOUT_OS_LOGIN, None),
         (SHIELDED, {"enforce": True}, "", None),
         (SHIELDED, {"enforce": True}, "controller: {}\n", True),
         (SHIELDED, {"enforce": True}, AT_COMPUTE, True),

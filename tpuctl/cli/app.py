@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -132,6 +133,14 @@ def root(
         ),
     ] = None,
     cloud: Annotated[CloudName, _option("--cloud", help="Cloud to use.")] = CloudName.google,
+    impersonate: Annotated[
+        str,
+        _option(
+            "--impersonate-service-account",
+            metavar="ACCOUNT",
+            help="Act as this service account (its email address).",
+        ),
+    ] = "",
     json: Annotated[bool, _option("--json", help="Print the result as one JSON object.")] = False,
     events: Annotated[
         bool, _option("--events", help="With --json: stream events as JSON lines.")
@@ -172,5 +181,9 @@ def root(
         raise typer.Exit
     state: State = context.obj
     state.named_stack_file, state.cloud = stack_file, cloud
+    source = context.get_parameter_source("impersonate")
+    if source is not None and source.name == "COMMANDLINE":
+        state.impersonated = impersonate
+        os.environ["TPUCTL_IMPERSONATE_SERVICE_ACCOUNT"] = impersonate  # also of child processes
     state.json, state.events = json, events
     state.quiet, state.verbose, state.no_color, state.yes = quiet, verbose, no_color, yes

@@ -82,6 +82,7 @@ class State:
     named_stack: tuple[str, str] | None = None  # name and project, if there is no stack file
     tpu_options: str = ""  # of `run`, if they are in place of a stack file
     cloud: CloudName = CloudName.google
+    impersonated: str = ""  # the service account to act as, by the option
     json: bool = False  # or YAML
     is_yaml: bool = False
     is_wide: bool = False  # tables have more columns
@@ -161,7 +162,10 @@ class State:
     def cloud_prefix(self) -> str:
         """What starts another command for the same cloud."""
         needs_option = self.cloud is CloudName.local and os.environ.get("TPUCTL_CLOUD") != "local"
-        return "tpuctl --cloud local" if needs_option else "tpuctl"
+        prefix = "tpuctl --cloud local" if needs_option else "tpuctl"
+        if self.impersonated:
+            prefix += f" --impersonate-service-account {shlex.quote(self.impersonated)}"
+        return prefix
 
     @property
     def stack_options(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,11 @@ KINDS = {
     "google.auth.external_account_authorized_user": "workforce identity",
     "google.auth.impersonated_credentials": "impersonation",
 }
+# The audience of a federated credential, a provider of the pool. The principals of a pool are from
+# cloud.google.com/iam/docs/principal-identifiers.
+POOL = re.compile(
+    r"//iam\.googleapis\.com/((?:projects/[^/]+/)?locations/[^/]+/work\w+Pools/[^/]+)/providers/"
+)
 SIGN_IN_HINT = "Sign in with\n    gcloud auth application-default login"
 
 
@@ -30,6 +36,7 @@ class Identity:
     kind: str
     quota_project: str = ""
     expires_in: int | None = None  # seconds until the token expires
+    pool: str = ""  # of a federated identity, as its resource name
 
     @property
     def is_user(self) -> bool:
@@ -38,6 +45,8 @@ class Identity:
     @property
     def member(self) -> str:
         """The IAM policy member."""
+        if not self.email and self.pool:
+            return f"principal://iam.googleapis.com/{self.pool}/subject/SUBJECT"
         if not self.email:
             return "user:YOU" if self.is_user else "serviceAccount:YOU"
         return f"{'user' if self.is_user else 'serviceAccount'}:{self.email}"
@@ -67,4 +76,12 @@ async def identity_of(cloud: Cloud) -> Identity:
         KINDS.get(type(credentials).__module__, "credentials"),
         str(getattr(credentials, "quota_project_id", "") or ""),
         seconds,
+        pool_of(credentials),
     )
+
+
+def pool_of(credentials: Any) -> str:
+    """The pool of a federated credential; "" if it is none."""
+    audience = getattr(credentials, "info", {}).get("audience") or ""
+    match = POOL.match(audience)
+    return match[1] if match else ""

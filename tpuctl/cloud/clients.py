@@ -131,7 +131,8 @@ class Cloud:
             {name: value for name, value in fields.items() if not isinstance(value, bytes)},
         ]
         texts = [str(value)[:MAX_TEXT_LENGTH] for value in values if not isinstance(value, bytes)]
-        return {**self.hint_facts, **extract_facts(*texts, project=self.project)}
+        acting = {"account": account} if (account := self.endpoint.impersonate) else {}
+        return {**acting, **self.hint_facts, **extract_facts(*texts, project=self.project)}
 
     def client(self, name: str) -> Any:
         """The client of that name. Thread-safe."""
@@ -142,7 +143,7 @@ class Cloud:
                 except Exception as error:  # this is where credentials are loaded
                     if not is_foreign(error):
                         raise
-                    raise convert(error, f"client for {name}") from error
+                    raise convert(error, f"client for {name}", self._facts((), {})) from error
             return self._clients[name]
 
     def objects(self, bucket: str) -> ObjectStore:
@@ -184,15 +185,9 @@ class Cloud:
 
     @cached_property
     def _credentials(self) -> Any:
+        account = self.endpoint.impersonate
         if self.endpoint.is_local:
-            from google.oauth2.credentials import Credentials
-
-            # The token never expires. A client whose token is refused refreshes it and repeats its
-            # request: without a handler it would fail, with the answer's connection left open.
-            token = self.endpoint.token
-            return Credentials(  # type: ignore[no-untyped-call]
-                token=token, refresh_handler=lambda request, scopes: (token, datetime.max)
-            )
+            return _credentials_with(self._local_token(account))
         import google.auth
 
         from tpuctl.cloud.key_file import require_key_file, unusable_key_file
@@ -205,7 +200,24 @@ class Cloud:
                 raise
             # Values of the wrong type, whose errors may contain them.
             raise unusable_key_file("is not a valid key file") from None
-        return credentials
+        if not account:
+            return credentials
+        from google.auth.impersonated_credentials import Credentials
+
+        return Credentials(  # type: ignore[no-untyped-call]
+            credentials, account, target_scopes=[SCOPE]
+        )
+
+    def _local_token(self, account: str) -> str:
+        """A token of the local cloud: the endpoint's, or the account's that its holder may get."""
+        own_token = self.endpoint.token or ""
+        if not account:
+            return own_token
+        rest = Rest(self.endpoint, _credentials_with(own_token))
+        path = f"/v1/projects/-/serviceAccounts/{account}:generateAccessToken"
+        answer = rest.call("POST", "iamcredentials", path, body={"scope": [SCOPE]})
+        rest.close()
+        return str(answer["accessToken"])
 
     def _rpc(self, package: str, module: str, service: str) -> Any:
         """A client over gRPC."""
@@ -218,7 +230,7 @@ class Cloud:
         channel = grpc.insecure_channel(
             self.endpoint.authority, options=[("grpc.enable_http_proxy", 0)]
         )
-        channel = grpc.intercept_channel(channel, _token_interceptor(self.endpoint.token or ""))
+        channel = grpc.intercept_channel(channel, _token_interceptor(self._credentials.token))
         return client(transport=client.get_transport_class("grpc")(channel=channel))
 
     def _compute(self, service: str) -> Any:
@@ -247,6 +259,19 @@ class Cloud:
         if self.endpoint.is_local:
             client._http.trust_env = False
         return client
+
+
+def _credentials_with(token: str) -> Any:
+    """Credentials of the local cloud, with a token that never expires.
+
+    A client whose token is refused refreshes it and repeats its request: without a handler it would
+    fail, with the answer's connection left open.
+    """
+    from google.oauth2.credentials import Credentials
+
+    return Credentials(  # type: ignore[no-untyped-call]
+        token=token, refresh_handler=lambda request, scopes: (token, datetime.max)
+    )
 
 
 def _token_interceptor(token: str) -> Any:

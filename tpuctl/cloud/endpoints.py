@@ -16,6 +16,7 @@ class Endpoint:
     url: str | None = None  # http://127.0.0.1:8001, without a trailing slash
     token: str | None = None
     runs_startup_scripts: bool = True  # a local cloud may not, to protect the computer
+    impersonate: str = ""  # the email of the service account to act as
 
     @property
     def is_local(self) -> bool:

@@ -17,7 +17,7 @@ from tpuctl.emulator.faults.method_names import MethodNames
 from tpuctl.emulator.faults.scheduled_faults import ScheduledFaults
 from tpuctl.emulator.iam.oauth import OAuthEndpoints
 from tpuctl.emulator.iam.tokens import AccessTokens
-from tpuctl.emulator.machines.interface import Host
+from tpuctl.emulator.machines.interface import Host, MachineSpec
 from tpuctl.emulator.state.store import Store
 from tpuctl.emulator.wire.control_api import ControlApi
 from tpuctl.emulator.wire.google_api import GoogleApi
@@ -110,6 +110,7 @@ class Server:
             faults.take("ssh-key-refused", node=name, worker=name.rpartition("/workers/")[2])
             is not None
         )
+        self.host.os_login = self._admit
         scheduled = ScheduledFaults(
             *(faults, self.host, self.registry.names_with_machines, self.registry.machine_service),
             self.registry.in_background,
@@ -137,6 +138,11 @@ class Server:
             await service.resume()
         scheduled.resume()
         self.registry.weather.resume()
+
+    def _admit(self, machine: MachineSpec, user: str, public_key: str) -> bool | None:
+        os_login: Any = self.registry.service("os_login")
+        is_sudoer: bool | None = os_login.admit(machine, user, public_key)
+        return is_sudoer
 
     @property
     def url(self) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpuctl.engine.step import step
@@ -16,17 +18,43 @@ if TYPE_CHECKING:
     from tpuctl.model.events import Emit
 
 
+IMPERSONATE = "TPUCTL_IMPERSONATE_SERVICE_ACCOUNT"
+SERVICE_ACCOUNT = re.compile(r"[^@\s]+@[^@\s/]+\.gserviceaccount\.com")
+
+
 def endpoint_of(cloud: str, emit: Emit) -> Endpoint:
     """The endpoint of `google` or `local`; starts the local cloud if it is not running.
 
-    Raises Usage for Google in a shell whose environment points at the local cloud.
+    With TPUCTL_IMPERSONATE_SERVICE_ACCOUNT, or its option, requests are that account's.
+
+    Raises Usage for a name that is none, and for Google in a shell whose environment points at
+    the local cloud.
     """
+    from tpuctl.cloud.ca_bundle import share_ca_bundle
     from tpuctl.cloud.endpoints import GOOGLE
 
+    account = _impersonated_account()
     if cloud != "google":
-        return running_endpoint(emit)
+        return replace(running_endpoint(emit), impersonate=account)
     _require_google()
-    return GOOGLE
+    share_ca_bundle()
+    return replace(GOOGLE, impersonate=account)
+
+
+def _impersonated_account() -> str:
+    """The service account that the environment, or the option, says to act as; "" for none."""
+    import os
+
+    account = os.environ.get(IMPERSONATE, "")
+    if account and not SERVICE_ACCOUNT.fullmatch(account):
+        raise Usage(
+            "Invalid service account",
+            f"{account!r} is not the email address of a service account",
+            hint="Pass one, or unset the variable:\n"
+            "    --impersonate-service-account=NAME@PROJECT.iam.gserviceaccount.com",
+            where=IMPERSONATE,
+        )
+    return account
 
 
 def _require_google() -> None:

@@ -4,6 +4,7 @@ configuration."""
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -23,7 +24,15 @@ KEEPALIVE_SECONDS, KEEPALIVE_COUNT = 15, 3
 CHUNK_BYTES = 1 << 18
 # How connecting fails while in progress, for example if the server has too many connections.
 DROPS = (asyncssh.ConnectionLost, ConnectionResetError, BrokenPipeError)
-# The only shell script used: it replaces the file only once it is complete.
+KEYS_HINT = "Update the node's keys with\n    tpuctl up"
+OS_LOGIN_HINT = (
+    "The machine uses OS Login, and asks for a role. To see what is missing:\n    tpuctl doctor"
+)
+# With OS Login each account is another user. tpuctl's files are in the home of the first who came,
+# as whom others work, if they may use sudo.
+LIST_OWNERS = """sudo -n sh -c 'cd "$1" && stat -c "%W %n" */.tpuctl' sh "${HOME%/*}" 2>/dev/null"""
+AS_OWNER = 'cd && exec "$@"'
+# It replaces the file only once it is complete.
 PUT = (
     'part="$1.$$.part"; mkdir -p "$(dirname "$1")" && cat > "$part" && '
     'test "$(wc -c < "$part")" -eq "$2" && chmod "$3" "$part" && mv -f "$part" "$1" '
@@ -41,6 +50,7 @@ class Address:
     host_keys: tuple[str, ...]  # "ssh-ed25519 AAAA…"
     route: IapRoute | None = None  # through IAP, if the address is not reachable directly
     pinned_keys_file: Path | None = None  # where the keys of the first connection are stored
+    os_login: bool = False  # whether the user and key are of an OS Login profile
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}" if self.route is None else str(self.route)
@@ -67,6 +77,7 @@ class SshTransport:
         self._route: OpenRoute | None = None  # of the current connection
         self._connecting = asyncio.Lock()
         self._kept: tuple[str, Stream] | None = None
+        self._run_as = ""  # the user of another home that has tpuctl's files
 
     @property
     def worker(self) -> int:
@@ -92,7 +103,7 @@ class SshTransport:
         connection = await self._ensure_connected()
         with self._convert_errors():
             done = await connection.run(
-                shlex.join(argv),
+                self._command(argv),
                 input=input,
                 stdin=asyncssh.DEVNULL if input is None else asyncssh.PIPE,
                 encoding=None,
@@ -111,7 +122,7 @@ class SshTransport:
         connection = await self._ensure_connected()
         with self._convert_errors():
             process = await connection.create_process(
-                shlex.join(argv),
+                self._command(argv),
                 stdin=asyncssh.DEVNULL if input is None else asyncssh.PIPE,
                 encoding=None,
             )
@@ -150,7 +161,7 @@ class SshTransport:
     ) -> None:
         size = _size(source)
         connection = await self._ensure_connected()
-        command = shlex.join(["sh", "-c", PUT, "sh", path, str(size), f"{mode:o}"])
+        command = self._command(["sh", "-c", PUT, "sh", path, str(size), f"{mode:o}"])
         with self._convert_errors():
             async with connection.create_process(command, encoding=None) as process:
                 try:
@@ -244,8 +255,17 @@ class SshTransport:
     async def _ensure_connected(self) -> asyncssh.SSHClientConnection:
         async with self._connecting:
             if self._connection is None or self._connection.is_closed():
-                self._connection = await self._connect()
+                connection = await self._connect()
+                if self.address.os_login:
+                    with self._convert_errors():
+                        self._run_as = await _other_owner(connection, self.address.user)
+                self._connection = connection
             return self._connection
+
+    def _command(self, argv: Sequence[str]) -> str:
+        """The command line of a program of tpuctl, which finds its files in the current folder."""
+        as_owner = ["sudo", "-n", "-H", "-u", self._run_as, "sh", "-c", AS_OWNER, "sh"]
+        return shlex.join([*as_owner, *argv] if self._run_as else argv)
 
     async def _connect(self) -> asyncssh.SSHClientConnection:
         address = self.address
@@ -286,7 +306,7 @@ class SshTransport:
             raise Unreachable(
                 "SSH key rejected by worker",
                 f"{where}, user {address.user}, key {self._key}",
-                hint="Update the node's keys with\n    tpuctl up",
+                hint=OS_LOGIN_HINT if address.os_login else KEYS_HINT,
             ) from error
         except (asyncssh.Error, OSError) as error:
             if self._route is not None and self._route.failure is not None:
@@ -312,6 +332,16 @@ class SshTransport:
                 hint="Repeat the command. To see whether the machine is still running:\n"
                 "    tpuctl status",
             ) from error
+
+
+async def _other_owner(connection: asyncssh.SSHClientConnection, user: str) -> str:
+    """The user in whose home tpuctl's files are, "" if that is this one's."""
+    done = await connection.run(LIST_OWNERS, stdin=asyncssh.DEVNULL, errors="replace")
+    owners = re.findall(
+        r"^(\d+) (?!root/)([A-Za-z_][\w.-]*)/\.tpuctl$", str(done.stdout), re.MULTILINE
+    )
+    _, owner = min(owners, default=("", user), key=lambda item: int(item[0]))
+    return "" if owner == user else owner
 
 
 class SshPool:

@@ -374,7 +374,6 @@ API = GoogleApi(
     services={"compute": "tpuctl.emulator.compute.service:ComputeService"},
     documents={
         "compute.v1": "Compute Engine v1",
-        "oslogin.v1": "OS Login v1",
     },
     surfaces=tuple(map(_surface, COLLECTIONS)),
     surface_at=_surface_at,

@@ -77,6 +77,7 @@ class LocalHost:
     ) -> None:
         self._home = home.absolute()
         self.refuses_key: Callable[[str], bool] = lambda name: False
+        self.os_login: Callable[[MachineSpec, str, str], bool | None] = lambda spec, user, key: None
         self.disk_limit: Callable[[str], int | None] = lambda name: None
         self.device_limit: Callable[[], int] = lambda: 0
         self._api_address = api_address
@@ -249,6 +250,7 @@ class LocalHost:
                     firewall=self._require_started(self._firewall),
                     fork_server=self._fork_server,
                     refuses_key=lambda: self.refuses_key(spec.name),
+                    os_login=self.os_login,
                     disk_limit=lambda: self.disk_limit(spec.name),
                     sign=self._sign,
                 )

@@ -81,6 +81,11 @@ class MachineSpec:
         return self.kind == "worker" or (self.kind == "instance" and bool(self.accelerator_type))
 
     @property
+    def uses_os_login(self) -> bool:
+        """Whether OS Login decides about logins, instead of `ssh-keys`."""
+        return (self.attribute("enable-oslogin") or "").lower() == "true"
+
+    @property
     def slice_devices(self) -> int:
         """The TPU devices of the slice, as JAX and TensorFlow count them; 0 without chips."""
         accelerator = accelerator_type(self.accelerator_type) if self.has_chips else None
@@ -149,6 +154,9 @@ class Host(Protocol):
     # Called with a machine's name at each login with an allowed key: True rejects it. Set by the
     # owner of the host.
     refuses_key: Callable[[str], bool]
+    # Called at a login to a machine that uses OS Login, with the user and the public key: whether
+    # that user may use sudo, or None, which rejects it.
+    os_login: Callable[[MachineSpec, str, str], bool | None]
     # Called when a machine's programs start: how many bytes they may write, None for no limit.
     disk_limit: Callable[[str], int | None]
     # Called when a machine's programs start: how many TPU devices they see at most, 0 for no limit.

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import asyncssh
+
 from tpuctl.emulator.machines.interface import STARTUP_SCRIPT, MachineError, MachineSpec
 from tpuctl.emulator.machines.isolation.disk_space import LimitedDisk
 from tpuctl.emulator.machines.isolation.fork_server import ForkServer
@@ -66,6 +68,7 @@ class Machine:
         firewall: Firewall,
         fork_server: ForkServer,
         refuses_key: Callable[[], bool],
+        os_login: Callable[[MachineSpec, str, str], bool | None],
         sign: Callable[[Mapping[str, Any]], str],
         disk_limit: Callable[[], int | None],
     ) -> None:
@@ -86,6 +89,9 @@ class Machine:
         self._firewall = firewall
         self._fork_server = fork_server
         self._refuses_key = refuses_key
+        self._os_login = os_login
+        self._allowed_keys: dict[str, list[asyncssh.SSHKey]] = {}  # of metadata, by user
+        self._sudoers: dict[str, bool] = {}  # whether they may use sudo, by users of OS Login
         self._sign = sign
         self._disk_limit = disk_limit
         self._disk = LimitedDisk(
@@ -175,7 +181,8 @@ class Machine:
         reachable = {endpoint.address for endpoint in self.spec.endpoints}
         name = self.spec.name
         return SshServer(
-            *(self.spec.endpoint, key, self._session, reachable, self._refuses_key),
+            *(self.spec.endpoint, key, self._session, reachable, self._admit),
+            self._refuses_key,
             lambda: self._firewall.accepts(name, self.spec.endpoint.ssh_port),
             lambda host, port: self._firewall.to_address(name, host, port).is_allowed,
             self._firewall.source_address(name),
@@ -184,13 +191,34 @@ class Machine:
     def reconfigure(self, spec: MachineSpec) -> None:
         """Apply changed metadata; new keys are valid from the next login on."""
         self.spec = spec
-        allowed = allowed_keys(spec.metadata, spec.project_metadata)
-        if self._ssh_server is not None:
-            self._ssh_server.allowed_keys = allowed
-        self._folder.write_settings(spec, allowed, self._reservation.metadata_port)
-        if self._ssh_server is not None:
-            write_sudo_settings(self._folder, self._variables(ROOT), is_isolated=self._is_isolated)
+        self._allowed_keys = allowed_keys(spec.metadata, spec.project_metadata)
+        self._write_users()
         self._metadata.notify_changed()
+
+    def _write_users(self) -> None:
+        users = self._sudoers if self.spec.uses_os_login else self._allowed_keys
+        # Users who logged in before exist, but root's account is not one of theirs.
+        names = dict.fromkeys([*users, *(home.name for home in self._folder.homes.iterdir())])
+        names.pop(ROOT, None)
+        self._folder.write_settings(self.spec, names, self._reservation.metadata_port)
+        if self._ssh_server is not None:
+            denied = [user for user, is_sudoer in self._sudoers.items() if not is_sudoer]
+            write_sudo_settings(
+                *(self._folder, self._variables(ROOT), denied), is_isolated=self._is_isolated
+            )
+
+    def _admit(self, user: str, key: asyncssh.SSHKey) -> bool:
+        """Whether the user may log in with the key."""
+        if not self.spec.uses_os_login:
+            return key in self._allowed_keys.get(user, [])
+        text = key.export_public_key().decode().strip()
+        is_sudoer = self._os_login(self.spec, user, text)
+        if is_sudoer is None:
+            return False
+        if self._sudoers.get(user) is not is_sudoer:
+            self._sudoers[user] = is_sudoer
+            self._write_users()
+        return True
 
     def set_event(self, key: str, value: str) -> None:
         """Set an instance value of the metadata server."""

@@ -15,6 +15,7 @@ from google.protobuf import json_format
 from tpuctl.emulator.machines.interface import Endpoint, MachineError, MachineSpec
 from tpuctl.emulator.state.errors import ApiError
 from tpuctl.emulator.state.operations import Arguments, Effect, Record
+from tpuctl.emulator.state.project_metadata import OS_LOGIN, project_metadata
 from tpuctl.emulator.tpu.offerings import bad_request
 from tpuctl.emulator.tpu.queued_resource_store import QueuedResourceStore, node_names
 from tpuctl.emulator.wire.registry import Registry
@@ -158,7 +159,7 @@ class Nodes:
             "service_account": email,
             "access_token": self._registry.access.token_for(email, node.service_account.scope),
             "metadata": dict(node.metadata),
-            "project_metadata": self._project_keys(project_id),
+            "project_metadata": self._project_metadata(project_id),
             "megascale": self._megascale(node),
         }
 
@@ -180,17 +181,18 @@ class Nodes:
             "MEGASCALE_SLICE_ID": str(names.index(node.name)),
         }
 
-    def _project_keys(self, project_id: str) -> dict[str, str]:
-        """The project-wide SSH keys of Compute Engine.
+    def _project_metadata(self, project_id: str) -> dict[str, str]:
+        """The project-wide SSH keys of Compute Engine, and whether machines use OS Login.
 
         If a key is among them, gcloud does not add it to the node (SDK 528,
         command_lib/compute/tpus/tpu_vm/ssh.py: AddSSHKeyIfNeeded), and login works (a log in
-        JiahaoYao/ray-jax-tpu-pod-demos). Whether TPU VMs read more project metadata is unknown:
+        JiahaoYao/ray-jax-tpu-pod-demos). It also takes OS Login of the project for that of its
+        nodes (TpuHasOsLoginEnabled there). Whether TPU VMs read more project metadata is unknown:
         here they do not.
         """
-        metadata = self._store.get_json("compute.metadata", project_id) or {"items": []}
+        items = project_metadata(self._store, project_id)
         return {
-            item["key"]: item["value"] for item in metadata["items"] if item["key"] == "ssh-keys"
+            item["key"]: item["value"] for item in items if item["key"] in ("ssh-keys", OS_LOGIN)
         }
 
     def reconfigure_all(self, project_id: str) -> None:

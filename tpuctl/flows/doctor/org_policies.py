@@ -18,6 +18,7 @@ from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Denied
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import account_email
+from tpuctl.model.text.os_login import OS_LOGIN, os_login_in
 from tpuctl.model.troubleshooting.diagnosis import DENIED, CheckState, Finding
 
 CHECK = "org policies"
@@ -170,11 +171,11 @@ def _members(stack: Stack, rules: Rules) -> Verdict | None:
 
 
 def _os_login(stack: Stack, rules: Rules) -> Verdict | None:
-    if not _is_enforced(rules):
+    if not _is_enforced(rules) or os_login_in(stack.file.tpu.metadata) is not False:
         return None
     return Verdict(
-        "machines accept OS Login only, not the SSH key that tpuctl installs",
-        "tpuctl cannot log in to these machines.",
+        "tpu.metadata turns OS Login off, which is not allowed",
+        f"Remove {OS_LOGIN} from `tpu.metadata`: tpuctl logs in with OS Login.",
     )
 
 

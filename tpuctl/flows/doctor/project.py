@@ -10,9 +10,10 @@ from ipaddress import IPv4Network
 from tpuctl.catalog import node_cidr_prefix
 from tpuctl.cloud.caller_identity import Identity, identity_of
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import ApiDisabled, Conflict, Denied, NotFound, TpuctlError
+from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, NotFound, TpuctlError
 from tpuctl.flows.doctor.checks import Check
 from tpuctl.flows.doctor.org_policies import policies_finding
+from tpuctl.flows.machines.os_login import login_warnings, with_os_login
 from tpuctl.flows.stack.permissions import Missing, describe_missing, missing_permissions
 from tpuctl.flows.stack.plan import (
     Prepared,
@@ -237,6 +238,12 @@ class ProjectChecks:
         now = [item for item in missing if self._is_needed_now(item)]
         if now:
             return self._missing_finding("permissions", now)
+        if warnings := await login_warnings(
+            await with_os_login(self.stack, self.cloud), self.cloud
+        ):
+            return Finding(
+                "permissions", CheckState.WARNING, warnings[0].detail, self._for_caller(warnings[0])
+            )
         detail = "everything that `up`, `run` and `down` need"
         if not missing:
             return Finding("permissions", CheckState.OK, detail)
@@ -245,6 +252,9 @@ class ProjectChecks:
             later.setdefault(path_of(entry.permission), set()).add(entry.permission.name)
         paths = "; ".join(f"{path} ({', '.join(sorted(of))})" for path, of in later.items())
         return Finding("permissions", CheckState.OK, f"{detail} now; missing for {paths}")
+
+    def _for_caller(self, warning: Diagnostic) -> str:
+        return warning.hint.replace("user:YOU", self._identity.member)
 
     def _is_needed_now(self, missing: Missing) -> bool:
         kind, action = missing.permission.kind, missing.permission.action

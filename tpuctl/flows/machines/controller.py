@@ -13,6 +13,7 @@ from tpuctl.errors import NotFound, TpuctlError
 from tpuctl.jobs.launch import FirstAccess
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.status import MachineStatus, NodeStatus
+from tpuctl.model.text.os_login import os_login_in
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.base import IAM_PROPAGATION_SECONDS, time_of
 from tpuctl.resources.project.stack_record import Record
@@ -49,6 +50,7 @@ def controller_status(instance: Any) -> MachineStatus:
         address=address,
         ssh_port=int(metadata.get("tpuctl-ssh-port") or 22),
         inner_address=inner,
+        os_login=os_login_in(metadata),
     )
 
 

@@ -24,6 +24,7 @@ from tpuctl.engine.step import step
 from tpuctl.errors import Diagnostic, RemoteFailed, TpuctlError
 from tpuctl.flows.context import CLOUD, CONTROLLER, CONTROLLER_ZONE, Keys, known_hosts
 from tpuctl.flows.machines.controller import with_controller_zone
+from tpuctl.flows.machines.os_login import with_os_login
 from tpuctl.flows.machines.workers import connect_workers, controller_transport
 from tpuctl.jobs.launch import build_archive
 from tpuctl.jobs.wheel import controller_wheel
@@ -135,7 +136,7 @@ async def ready_controller(
     try:
         if may_boot:
             await connect_workers(cloud, [transport])
-        stack = await with_controller_zone(stack, cloud)
+        stack = await with_os_login(await with_controller_zone(stack, cloud), cloud)
         setup = await _install(stack, cloud, transport, keys, report)
         network = await Network(stack, cloud).usable_name()
         file = stack_file(stack, network, setup.ssh_keys, setup.node_range)

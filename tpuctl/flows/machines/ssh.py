@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tpuctl.errors import NotFound, Unreachable
 from tpuctl.flows.context import Context, known_hosts
+from tpuctl.flows.local_cloud import IMPERSONATE
 from tpuctl.flows.machines.workers import controller_transport, nodes_of, select_workers, transports
 from tpuctl.jobs.job_shell import JOB_SHELL, in_job_environment
 from tpuctl.remote.openssh import Host, openssh_command, write_known_hosts
@@ -93,6 +94,8 @@ def _proxy_command(module: str) -> list[str]:
     if not os.access(os.environ.get(CREDENTIALS, ""), os.F_OK):  # it may hold the key itself
         paths.pop(CREDENTIALS, None)
     settings = [f"{name}={path.expanduser().absolute()}" for name, path in paths.items()]
+    if account := os.environ.get(IMPERSONATE):
+        settings.append(f"{IMPERSONATE}={account}")
     return ["env", *settings, sys.executable, "-P", "-m", module]
 
 

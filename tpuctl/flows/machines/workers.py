@@ -18,6 +18,7 @@ from tpuctl.files import private_folder
 from tpuctl.flows.context import Context, known_hosts
 from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.machines.inventory import list_nodes, stack_on
+from tpuctl.flows.machines.os_login import profile_user, project_uses_os_login
 from tpuctl.jobs.job_shell import in_job_environment
 from tpuctl.model.events import CommandOutput, Emit, WarningIssued
 from tpuctl.model.stack.stack import Stack
@@ -25,7 +26,7 @@ from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 from tpuctl.polling import Backoff, gather_all, wait_until
 from tpuctl.remote.iap import Destination, IapRoute, Relay
-from tpuctl.remote.keys import config_home
+from tpuctl.remote.keys import config_home, load_key
 from tpuctl.remote.ssh import Address, SshPool, SshTransport, fetch_host_key
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ class _Machines:
     addresses: tuple[tuple[str, int], ...]  # host and port of each SSH server
     published: Callable[[], Awaitable[dict[int, _GuestAttributes]]]  # by worker, where available
     instances: tuple[str, ...] = ()  # their names, if they are instances of Compute Engine
+    os_login: bool | None = None  # of their metadata; None if the project's decides
 
 
 async def transports(context: Context) -> dict[int, SshTransport]:
@@ -182,6 +184,7 @@ async def _machine_transports(
     relay: Relay | None,
     first: int = 0,
 ) -> list[SshTransport]:
+    os_login_user = await _os_login_user(machines, stack, cloud, key)
     published = await _published(cloud, machines)
     transports = []
     for worker, ssh_address in enumerate(machines.addresses):
@@ -197,9 +200,20 @@ async def _machine_transports(
         if not keys:
             key_file = known_hosts / f"{stack.project}-{machines.id}-{worker}"
             keys = await _trusted_key(key_file, host, port, way, emit)
-        address = Address(host, port, stack.user, keys, way, key_file)
+        address = Address(
+            *(host, port, os_login_user or stack.user, keys, way, key_file),
+            os_login=os_login_user is not None,
+        )
         transports.append(SshTransport(first + worker, address, key, numbering=stack.numbering))
     return transports
+
+
+async def _os_login_user(machines: _Machines, stack: Stack, cloud: Cloud, key: Path) -> str | None:
+    """The user of machines with OS Login, after adding the key to the caller's profile."""
+    is_on = machines.os_login
+    if is_on is None:
+        is_on = await project_uses_os_login(stack.project, cloud)
+    return await profile_user(stack.project, cloud, load_key(key).public_line) if is_on else None
 
 
 def _no_hostname(worker: str) -> Unreachable:
@@ -239,7 +253,7 @@ def _workers(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -
 
     addresses = node.inner_addresses if is_inside else node.addresses
     places = tuple(zip(addresses, node.ssh_ports, strict=True))
-    return _Machines(node.id, node.zone, places, published)
+    return _Machines(node.id, node.zone, places, published, os_login=node.os_login)
 
 
 async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machines:
@@ -254,7 +268,7 @@ async def _controller(stack: Stack, cloud: Cloud, *, is_inside: bool) -> _Machin
     names = (machine.name,)
     published = _published_by_instances(stack, cloud, machine.zone, names)
     places = ((address, machine.ssh_port),)
-    return _Machines(machine.id, machine.zone, places, published, names)
+    return _Machines(machine.id, machine.zone, places, published, names, machine.os_login)
 
 
 def _instances(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool) -> _Machines:
@@ -262,7 +276,7 @@ def _instances(stack: Stack, cloud: Cloud, node: NodeStatus, *, is_inside: bool)
     published = _published_by_instances(stack, cloud, node.zone, node.instances)
     addresses = node.inner_addresses if is_inside else node.addresses
     places = tuple(zip(addresses, node.ssh_ports, strict=True))
-    return _Machines(node.id, node.zone, places, published, node.instances)
+    return _Machines(node.id, node.zone, places, published, node.instances, node.os_login)
 
 
 def _published_by_instances(

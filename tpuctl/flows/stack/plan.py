@@ -23,6 +23,7 @@ from tpuctl.errors import (
 )
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.inventory import list_resources, was_brought_up
+from tpuctl.flows.machines.os_login import login_warnings, with_os_login
 from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.controller_recovery import recovery_plan
 from tpuctl.flows.stack.permissions import require_permissions
@@ -137,6 +138,8 @@ async def plan(
     cloud, keys = context.cloud, context.keys
     stack = in_preferred_order(context.stack.bounded(cloud.server_clock.now()), cloud)
     stack.require_valid()
+    if context.controller is None:
+        stack = await with_os_login(stack, cloud)
     if race:
         _require_raceable(stack)
     if new_limits:
@@ -173,6 +176,7 @@ async def plan(
     warnings = [
         *unread_warnings(prepared),
         *await access_warnings(stack, cloud, prepared.plan),
+        *await login_warnings(stack, cloud),
         *await _worker_warnings(prepared, cloud),
         *_runtime_warnings(prepared),
         *bucket_warnings(prepared),

@@ -5,6 +5,7 @@ Built from the permissions declared for each kind of resource, like the check of
 
 from __future__ import annotations
 
+from tpuctl.flows.machines.os_login import LOGIN, SUDO
 from tpuctl.flows.stack.permissions import (
     ACT_AS,
     BILLING,
@@ -17,7 +18,12 @@ from tpuctl.model.troubleshooting.role import CustomRole, Grant, RoleGroup
 from tpuctl.resources.composition import kind_of
 
 ACT_AS_PURPOSE = "creating machines that run as any service account of the project"
-READ_PERMISSIONS = ("compute.regions.get", "orgpolicy.policy.get", "serviceusage.quotas.get")
+READ_PERMISSIONS = (
+    "compute.projects.get",
+    "compute.regions.get",
+    "orgpolicy.policy.get",
+    "serviceusage.quotas.get",
+)
 
 
 def path_of(permission: Permission) -> str:
@@ -42,6 +48,8 @@ def custom_role(stack: Stack) -> CustomRole:
         seen.add(entry.name)
         purpose = ACT_AS_PURPOSE if entry.name == ACT_AS else kind_of(entry.kind).label
         groups.setdefault((purpose, path), {})[entry.name] = None
+    if stack.has_os_login:
+        groups["logging in with OS Login", ""] = dict.fromkeys((LOGIN, SUDO))
     name = f"tpuctl_{stack.name.replace('-', '_')}"
     return CustomRole(
         name,

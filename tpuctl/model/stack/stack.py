@@ -53,6 +53,7 @@ from tpuctl.model.stack.stack_rules import find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.text.duration import moment_of
 from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
+from tpuctl.model.text.os_login import OS_LOGIN, os_login_in
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
 MAX_NAME_LENGTH, HASH_LENGTH = 26, 6
@@ -242,6 +243,11 @@ class Stack:
         return self.controller is not None and any(map(retries.of, get_args(Retry)))
 
     @property
+    def has_os_login(self) -> bool:
+        """Whether the machines' metadata turns OS Login on."""
+        return os_login_in(self.file.tpu.metadata) is True
+
+    @property
     def labels(self) -> dict[str, str]:
         """The labels of all resources that support them."""
         return {**self.file.labels, **self.names.labels}
@@ -321,6 +327,15 @@ class Stack:
         """The stack at the first candidate of each alternative, in order."""
         first = {place.alternative: place for place in reversed(self.candidates)}
         return (self.at(first[index]) for index in sorted(first))
+
+    def with_os_login(self) -> Stack:
+        """The same stack, whose machines' metadata turns OS Login on."""
+        metadata = {**self.file.tpu.metadata, OS_LOGIN: "TRUE"}
+        alternatives = tuple(
+            tpu.model_copy(update={"metadata": metadata}) for tpu in self.alternatives
+        )
+        file = with_tpu(self.file, alternatives[self.candidate.alternative])
+        return replace(self, file=file, alternatives=alternatives)
 
     def bounded(self, now: datetime) -> Stack:
         """The same stack, whose `tpu.deadline` is a time, and whose requests are valid no longer.

@@ -27,6 +27,7 @@ class NodeStatus:
     inner_addresses: tuple[str, ...] = ()  # reachable in the same network
     instances: tuple[str, ...] = ()  # names of the workers on Compute Engine; empty for the TPU API
     capacity: Capacity | None = None  # None if unknown
+    os_login: bool | None = None  # of its machines' metadata; None if the project's decides
 
     @property
     def api(self) -> Api:
@@ -51,6 +52,7 @@ class MachineStatus:
     address: str  # for SSH; empty while it has none
     ssh_port: int = 22
     inner_address: str = ""  # reachable in the same network
+    os_login: bool | None = None  # as of a node
 
     def hours(self, now: datetime | None = None) -> float:
         """How long it has existed."""

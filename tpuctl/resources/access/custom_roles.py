@@ -59,6 +59,8 @@ CLEANUP = {
     *("compute.addresses.list", "compute.disks.list"),
     *("compute.instanceTemplates.list", "compute.resourcePolicies.list"),
 }
+# With OS Login, to log in to the machines that run jobs, with sudo.
+OS_LOGIN = ("compute.instances.osLogin", "compute.instances.osAdminLogin")
 # The controller of a TPU node runs jobs, and looks itself up like any other worker.
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
@@ -76,8 +78,9 @@ def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
 def recovery_permissions(stack: Stack, tpu: type[CloudKind]) -> tuple[str, ...]:
     """The permissions that the controller needs to create and delete the TPU, which is of the kind
     `tpu`, and to take the stack down, which it does not do beside a TPU node."""
+    login = OS_LOGIN if stack.has_os_login else ()
     if stack.is_node:
-        return RECOVERY + CONTROLLER_LOOKUP
+        return RECOVERY + CONTROLLER_LOOKUP + login
     disks = TAKE_DOWN_DISKS if stack.file.tpu.data_disks else ()
     if stack.is_compute:
         lines = (line.split() for line in tpu.permissions.strip().splitlines())
@@ -86,8 +89,8 @@ def recovery_permissions(stack: Stack, tpu: type[CloudKind]) -> tuple[str, ...]:
         create -= CLEANUP
         # A group's template has the network, but not the controller's SSH key.
         more = RECOVERY_KEYS if stack.machine.hosts > 1 else RECOVERY_NETWORK
-        return tuple(sorted({*create, *RECOVERY_COMPUTE, *more, *TAKE_DOWN, *disks}))
-    return RECOVERY + TAKE_DOWN + disks
+        return tuple(sorted({*create, *RECOVERY_COMPUTE, *more, *TAKE_DOWN, *disks, *login}))
+    return RECOVERY + TAKE_DOWN + disks + login
 
 
 class ProjectRole(StackResource):

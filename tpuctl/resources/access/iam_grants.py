@@ -207,8 +207,9 @@ class AccountGrants(ApiPolicyGrants):
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
-        """A TPU node's machines have an account of Google's."""
-        return stack.has_recovery and not stack.is_node
+        """A TPU node's machines have an account of Google's; its controller only logs in to itself,
+        for which OS Login asks."""
+        return stack.has_recovery and (not stack.is_node or stack.has_os_login)
 
     @property
     def name(self) -> str:

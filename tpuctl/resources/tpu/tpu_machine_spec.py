@@ -15,6 +15,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_rules import MAX_WAIT_SECONDS, MIN_WAIT_SECONDS
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.duration import DURATION, seconds_of
+from tpuctl.model.text.os_login import os_login_in
 from tpuctl.resources.base import time_of
 from tpuctl.resources.machines.compute_instance import boot_disk, metadata_items, network_interface
 from tpuctl.resources.machines.instance_metadata import SCOPE, metadata_of
@@ -214,6 +215,7 @@ def slice_status(
         ssh_ports=tuple(int(_metadata(worker).get("tpuctl-ssh-port", "22")) for worker in workers),
         inner_addresses=tuple(inner),
         instances=tuple(worker["name"] for worker in workers),
+        os_login=os_login_in(_metadata(workers[0])) if workers else None,
     )
 
 

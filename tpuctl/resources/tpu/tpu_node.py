@@ -12,6 +12,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.names import STACK_LABEL
+from tpuctl.model.text.os_login import os_login_in
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.resources.base import STACK_UPDATE, Query, time_of
 from tpuctl.resources.machines.instance_metadata import (
@@ -243,4 +244,5 @@ def _status(node: Any) -> NodeStatus:
         ),
         ssh_ports=tuple(int(port) for port in ports),
         inner_addresses=tuple(endpoint.ip_address for endpoint in endpoints),
+        os_login=os_login_in(node.metadata),
     )

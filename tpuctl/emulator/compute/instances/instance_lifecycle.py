@@ -164,7 +164,7 @@ class InstanceMachines(LabeledCollection):
         ):
             keys = [metadata["ssh-keys"]] if "ssh-keys" in metadata else []
             metadata["ssh-keys"] = "\n".join([*keys, project_metadata["ssh-keys"]])
-        for key in ("startup-script", "enable-guest-attributes"):
+        for key in ("startup-script", "enable-guest-attributes", "enable-oslogin"):
             if key in project_metadata:
                 metadata.setdefault(key, project_metadata[key])
         return metadata

@@ -40,7 +40,7 @@ class InstanceSettings(InstanceMachines):
     @idempotent
     async def set_metadata(self, name: str, request: Any, caller: Caller) -> Any:
         row, body = self.require(name), as_row(request.metadata_resource)
-        items = checked_items(body)
+        items = checked_items(self.context, name.split("/")[1], body)
         check_fingerprint(body.get("fingerprint", ""), row["metadata"]["items"])
         return self.begin("setMetadata", name, caller, {"items": items}, request.request_id)
 

@@ -93,7 +93,9 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
         **{key: body[key] for key in _COPIED_FIELDS if key in body},
         "machineType": full_type,
         "tags": {"items": body.get("tags", {}).get("items", [])},
-        "metadata": {"items": checked_items(body.get("metadata", {}))},
+        "metadata": {
+            "items": checked_items(sources.context, project["id"], body.get("metadata", {}))
+        },
         "labels": _labels(body.get("labels", {})),
         "scheduling": scheduled,
         **reservation_of(sources.context, name, body, machine, scheduled["provisioningModel"]),

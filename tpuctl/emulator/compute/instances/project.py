@@ -12,11 +12,16 @@ from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
+from tpuctl.emulator.state.project_metadata import (
+    CONSTRAINT,
+    METADATA,
+    Items,
+    disables_os_login,
+    project_metadata,
+)
 from tpuctl.emulator.wire.registry import Caller
 
-Items = list[dict[str, str]]
-
-_KIND, _USAGE_EXPORT = "compute.metadata", "compute.usageExportLocation"
+_USAGE_EXPORT = "compute.usageExportLocation"
 
 
 class Projects:
@@ -67,7 +72,7 @@ class Projects:
         if existing is not None:
             return existing
         body = as_row(request.metadata_resource)
-        items = checked_items(body)
+        items = checked_items(self._context, project, body)
         check_fingerprint(body.get("fingerprint", ""), self.items(project))
         return self._context.begin(
             "compute.projects.setMetadata",
@@ -102,8 +107,7 @@ class Projects:
 
     def items(self, project: str) -> Items:
         """The common instance metadata of the project."""
-        stored = self._store.get_json(_KIND, project)
-        return list(stored["items"]) if stored else []
+        return project_metadata(self._store, project)
 
     def _finish_set_usage_export_bucket(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]
@@ -114,13 +118,13 @@ class Projects:
 
     def _finish_set_metadata(self, arguments: Arguments) -> None:
         project = arguments["target"].split("/")[1]
-        self._store.put_json(_KIND, project, {"items": arguments["items"]})
+        self._store.put_json(METADATA, project, {"items": arguments["items"]})
         for service in self._context.registry.machine_services():
             service.reconfigure_all(project)
 
 
-def checked_items(body: Mapping[str, Any]) -> Items:
-    """The metadata items of a request, validated."""
+def checked_items(context: ComputeContext, project: str, body: Mapping[str, Any]) -> Items:
+    """The metadata items of a request in a project, validated."""
     items = [
         {"key": item.get("key", ""), "value": item.get("value", "")}
         for item in body.get("items", [])
@@ -128,6 +132,12 @@ def checked_items(body: Mapping[str, Any]) -> Items:
     keys = [item["key"] for item in items]
     if len(set(keys)) < len(keys) or not all(keys):
         raise invalid("Invalid value for field 'metadata': keys must be present and unique.")
+    if disables_os_login(context.registry.store, project, items):
+        number = context.registry.projects.require(project)["number"]
+        # Wording: reports in tests/unit/seen_texts.toml.
+        raise condition_not_met(
+            f"Constraint constraints/{CONSTRAINT} violated for project {number}."
+        )
     return items
 
 

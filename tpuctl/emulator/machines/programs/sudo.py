@@ -4,6 +4,7 @@ Runs on machines as `python3 -I -S sudo.py SETTINGS ARGUMENT...`, with only the 
 SETTINGS is a file with a JSON object:
 
     {"root": whether the machine has namespaces, and so a root user,
+     "denied": the users who may not use sudo,
      "environment": the variables of root's programs, "passwd": root's /etc/passwd}
 
 Root is the same user in a nested user namespace: with all capabilities there, and with the
@@ -146,6 +147,8 @@ def main(arguments: list[str]) -> int:
     with open(arguments[0], encoding="utf-8") as file:
         settings: dict[str, Any] = json.load(file)
     options, variables, command = parse(arguments[1:])
+    if os.environ.get("USER") in settings["denied"]:
+        fail("a password is required")  # as of users without a password, with -n
     if not settings["root"]:
         fail(
             "root is not available on machines of this local cloud: user namespaces are not "

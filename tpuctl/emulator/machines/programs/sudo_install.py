@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tpuctl.emulator.machines.programs.process_environment import MachineFolder
@@ -30,11 +30,16 @@ def install_sudo(folder: MachineFolder) -> None:
 
 
 def write_sudo_settings(
-    folder: MachineFolder, environment: Mapping[str, str], *, is_isolated: bool
+    folder: MachineFolder,
+    environment: Mapping[str, str],
+    denied: Sequence[str],
+    *,
+    is_isolated: bool,
 ) -> None:
-    """Write the settings of the program."""
+    """Write the settings of the program, which `denied` users may not use."""
     settings = {
         "root": is_isolated,
+        "denied": list(denied),
         "environment": dict(environment),
         "passwd": str(folder.root_passwd),
     }

@@ -82,12 +82,14 @@ class SshServer:
         key: asyncssh.SSHKey,
         open_session: Callable[[str], Session],
         reachable: Collection[str],
+        admits: Callable[[str, asyncssh.SSHKey], bool],
         refuses_key: Callable[[], bool],
         accepts: Callable[[], bool] = lambda: True,
         allows_forwarding: Callable[[str, int], bool] = lambda host, port: True,
         source: tuple[str, int] | None = None,
     ) -> None:
-        """`refuses_key` is called once per connection with an allowed key.
+        """`admits(user, key)` decides about logins. `refuses_key` is called once per connection
+        with an allowed key.
 
         Connections that `accepts` does not allow are closed.
         `allows_forwarding(address, port)` decides about connections to other machines; these come
@@ -100,10 +102,10 @@ class SshServer:
         self._key = key
         self._open_session = open_session
         self._reachable = set(reachable)
+        self.admits = admits
         self.refuses_key = refuses_key
         self._listener: asyncssh.SSHAcceptor | None = None
         self.connections: set[Connection] = set()
-        self.allowed_keys: dict[str, list[asyncssh.SSHKey]] = {}
 
     async def open(self) -> None:
         """Listen; raises MachineError if the port is in use."""
@@ -186,7 +188,7 @@ class _ConnectionHandler(asyncssh.SSHServer):
         return True
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        if key not in self._server.allowed_keys.get(username, []):
+        if not self._server.admits(username, key):
             return False
         if self._is_refused is None:  # clients query a key before they sign with it
             self._is_refused = self._server.refuses_key()

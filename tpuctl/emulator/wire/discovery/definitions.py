@@ -1,4 +1,4 @@
-"""Messages and methods of Resource Manager v1 and v2, which no official Python client defines.
+"""Messages and methods of APIs that no installed Python client defines.
 
 They are served as JSON: they have no public protos, and no gRPC clients.
 """
@@ -23,12 +23,14 @@ _SCALARS: Mapping[str, Any] = {
 }
 _IMPORTS = (
     "google/iam/v1/policy.proto",
+    "google/protobuf/field_mask.proto",
     "google/protobuf/timestamp.proto",
     "google/longrunning/operations.proto",
 )
 # Messages of those files, by the names that definitions use.
 _IMPORTED = {
     "Empty": "google.protobuf.Empty",
+    "FieldMask": "google.protobuf.FieldMask",
     "GetIamPolicyRequest": "google.iam.v1.GetIamPolicyRequest",
     "Operation": "google.longrunning.Operation",
     "Policy": "google.iam.v1.Policy",
@@ -45,7 +47,7 @@ class Definition:
     """A concise definition of an API.
 
     `messages` lists fields separated by spaces: `name`, `done:bool`, `parent:ResourceId`,
-    `projects:[Project]`, `labels:map` (strings to strings),
+    `projects:[Project]`, `labels:map` (strings to strings), `keys:map:SshPublicKey`,
     `create_time:Timestamp`. Fields are numbered in sequence. `services` has methods by service and
     attribute, as `create_project`: verb, path, body, if any, and messages, as
     `POST /v1/projects project: CreateProjectRequest -> Operation`.
@@ -86,9 +88,9 @@ class Definition:
         # The file's imports must be in the pool before it.
         from google.iam.v1 import iam_policy_pb2
         from google.longrunning import operations_pb2
-        from google.protobuf import timestamp_pb2
+        from google.protobuf import field_mask_pb2, timestamp_pb2
 
-        needed = (iam_policy_pb2, operations_pb2, timestamp_pb2)
+        needed = (iam_policy_pb2, operations_pb2, field_mask_pb2, timestamp_pb2)
         assert all(needed)
         file = descriptor_pb2.FileDescriptorProto(
             name=f"tpuctl/{self.package.replace('.', '/')}.proto",
@@ -109,13 +111,12 @@ class Definition:
     def _add(self, message: Any, number: int, text: str) -> None:
         name, _, kind = text.partition(":")
         field = message.field.add(name=name, number=number, label=_Field.LABEL_OPTIONAL)
+        kind, _, values = kind.partition(":")
         if kind == "map":
             entry = message.nested_type.add(name=_entry_name(name))
             entry.options.map_entry = True
-            for place, part in enumerate(("key", "value"), 1):
-                entry.field.add(
-                    name=part, number=place, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL
-                )
+            self._add(entry, 1, "key")
+            self._add(entry, 2, f"value:{values}")
             kind = f"[.{self.package}.{message.name}.{entry.name}]"
         if kind.startswith("["):
             field.label = _Field.LABEL_REPEATED

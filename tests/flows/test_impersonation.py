@@ -1,0 +1,71 @@
+"""Acting as a service account: its roles count, and calls are its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.callers import Member, grant
+from tests.support.grants import ANN, Pipeline
+from tests.support.projects import Project
+from tpuctl.cli.state import CloudName, State
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
+
+OPTION, VARIABLE = "--impersonate-service-account", "TPUCTL_IMPERSONATE_SERVICE_ACCOUNT"
+CREATOR = "roles/iam.serviceAccountTokenCreator"
+
+
+@pytest.fixture
+def ready(cloud: LocalCloud, tmp_path: Path, project: Project) -> Pipeline:
+    """A stack file, and a service account that may plan it."""
+    pipeline = Pipeline(cloud, tmp_path, "vm")
+    pipeline.let_robot(pipeline.role().permissions)
+    api = {"serviceIds": ["iamcredentials.googleapis.com"]}
+    path = f"/v1/projects/{pipeline.project}/services:batchEnable"
+    Member.owner(cloud).send_ok("POST", path, json=api)
+    return pipeline
+
+
+def test_account_needs_to_be_allowed_to_the_caller(ready: Pipeline, cloud: LocalCloud) -> None:
+    bench, as_ann = ready.bench, {"TPUCTL_LOCAL_CALLER": ANN}
+    code, _, errors = bench.type(OPTION, ready.email, "plan", **as_ann)
+    assert code == 77
+    assert "Impersonation denied" in errors
+    assert f"gcloud iam service-accounts add-iam-policy-binding {ready.email} " in errors
+    grant(cloud, f"projects/{ready.project}", CREATOR, ANN)
+    since = remote_control.calls(cloud)[-1]["number"]
+    for words, variables in (((OPTION, ready.email), {}), ((), {VARIABLE: ready.email})):
+        code, _, errors = bench.type(*words, "plan", **as_ann, **variables)
+        assert code == 0, errors
+    callers = {call["caller"] for call in remote_control.calls(cloud, since)}
+    assert callers == {ANN.partition(":")[2], ready.email}, "Ann only gets the token"
+
+
+@pytest.mark.parametrize("account", ["ann@example.com", "robot", "a b@c.gserviceaccount.com"])
+def test_invalid_account_is_refused_at_once(ready: Pipeline, account: str) -> None:
+    code, _, errors = ready.bench.type(OPTION, account, "plan")
+    assert code == 2
+    assert "is not the email address of a service account" in errors
+
+
+def test_hints_repeat_the_option() -> None:
+    state = State(cloud=CloudName.google, impersonated="a@b.iam.gserviceaccount.com")
+    assert state.as_typed("    tpuctl up") == f"    tpuctl {OPTION} a@b.iam.gserviceaccount.com up"
+
+
+def test_google_gets_impersonated_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    import google.auth
+    from google.auth import impersonated_credentials
+    from google.auth.credentials import AnonymousCredentials
+
+    source = AnonymousCredentials()  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(google.auth, "default", lambda scopes: (source, ""))
+    account = "robot@my-project.iam.gserviceaccount.com"
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    credentials = Cloud(Endpoint("google", impersonate=account), "my-project").credentials
+    assert isinstance(credentials, impersonated_credentials.Credentials)
+    assert credentials.service_account_email == account

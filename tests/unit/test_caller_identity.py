@@ -1,0 +1,35 @@
+"""Who a credential belongs to. The principals are those of Google's page on identifiers."""
+
+from __future__ import annotations
+
+import pytest
+from google.auth import identity_pool
+from google.oauth2.credentials import Credentials
+
+from tpuctl.cloud.caller_identity import Identity, pool_of
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "projects/123456789/locations/global/workloadIdentityPools/ci",
+        "locations/global/workforcePools/employees",
+    ],
+)
+def test_federated_identity_is_a_principal_of_its_pool(pool: str) -> None:
+    credentials = identity_pool.Credentials.from_info(  # type: ignore[no-untyped-call]
+        {
+            "type": "external_account",
+            "audience": f"//iam.googleapis.com/{pool}/providers/a-provider",
+            "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+            "token_url": "https://sts.googleapis.com/v1/token",
+            "credential_source": {"file": "token"},
+        }
+    )
+    identity = Identity("", "workload identity federation", pool=pool_of(credentials))
+    assert identity.member == f"principal://iam.googleapis.com/{pool}/subject/SUBJECT"
+
+
+def test_other_identities_have_no_pool() -> None:
+    assert pool_of(Credentials(token="token")) == ""  # type: ignore[no-untyped-call]
+    assert Identity("", "user").member == "user:YOU"
