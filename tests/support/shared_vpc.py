@@ -56,9 +56,10 @@ class HostProject:
         self.do("global/firewalls", rule)
 
     def rules(self) -> dict[str, Any]:
-        """The firewall rules of the host project, by name."""
+        """The firewall rules of the network, by name."""
         path = f"/compute/v1/projects/{self.id}/global/firewalls"
-        return {rule["name"]: rule for rule in self.owner.send_ok("GET", path).get("items", [])}
+        rules = self.owner.send_ok("GET", path).get("items", [])
+        return {rule["name"]: rule for rule in rules if rule["network"].endswith(self.network)}
 
 
 def agent(cloud: Any, project: str, form: str) -> str:

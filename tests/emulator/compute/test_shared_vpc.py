@@ -51,8 +51,8 @@ def test_attachment_comes_first(engine: Any, make_host: Any) -> None:
         projects.enable_xpn_resource_unary(attach)
     assert projects.get_xpn_host(project=PROJECT).name == ""
     host.share_with(PROJECT)
-    shown = projects.get_xpn_host(project=PROJECT)
-    assert (shown.name, shown.xpn_project_status) == (host.id, "HOST")
+    answer = projects.get_xpn_host(project=PROJECT)
+    assert (answer.name, answer.xpn_project_status) == (host.id, "HOST")
     assert [resource.id for resource in projects.get_xpn_resources(project=host.id)] == [PROJECT]
     request = {"project": host.id, "projects_list_xpn_hosts_request_resource": {}}
     assert host.id in [entry.name for entry in projects.list_xpn_hosts(request)]

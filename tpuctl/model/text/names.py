@@ -90,6 +90,7 @@ class Names:
 
     stack: str
     project: str
+    shares_network: bool = False  # with the stacks of other projects (Shared VPC)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -153,7 +154,13 @@ class Names:
     @property
     def tag(self) -> str:
         """The network tag that the stack's firewall rules select."""
-        return f"{self.stack}-tpu"
+        return f"{self._in_network}-tpu"
+
+    @property
+    def _in_network(self) -> str:
+        """Unique in the network: other projects may have stacks of that name."""
+        project = self.project.replace(":", "-").replace(".", "-")
+        return f"{project}-{self.stack}" if self.shares_network else self.stack
 
     @property
     def network(self) -> str:
@@ -161,7 +168,7 @@ class Names:
 
     @property
     def ssh_rule(self) -> str:
-        return f"{self.stack}-ssh"
+        return f"{self._in_network}-ssh"
 
     @property
     def ssh_deny_rule(self) -> str:
