@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.callers import grant
 from tests.support.gcloud import make_project
-from tests.support.locations import V6E_ZONE, ZONE
+from tests.support.locations import PROJECT, V6E_ZONE, ZONE
 from tests.support.projects import Bench, Project
 from tests.support.shared_vpc import GROUP_AGENT, TPU_AGENT, HostProject, agent
+from tests.support.stack_jobs import displayed_log
+from tests.support.wheels import make_wheel
+from tpuctl.api import Tpuctl
 from tpuctl.catalog import region_of
 from tpuctl.errors import Conflict, Denied, Diagnostic
 from tpuctl.local_cloud.server_process import LocalCloud
-from tpuctl.model.events import WarningIssued
+from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.plan import Action
 
 ANN = "user:ann@example.com"
@@ -180,7 +183,50 @@ async def test_project_must_be_attached(company: Company) -> None:
     assert attach in refused.value.diagnostics[0].hint
 
 
-async def test_private_access_is_the_administrators(company: Company, tmp_path: Path) -> None:
+JOB = """\
+import urllib.error, urllib.request
+import small_library
+print("small-library", small_library.__version__)
+try:
+    urllib.request.urlopen("https://example.invalid/simple", timeout=20)
+except urllib.error.URLError as error:
+    print(error)
+"""
+
+
+async def test_job_in_a_network_that_reaches_nothing_but_google(
+    make_stack: Callable[..., Tpuctl],
+    local_cloud: LocalCloud,
+    events: list[Event],
+) -> None:
+    """Of another project, without addresses: the job, its packages and its log use the bucket."""
+    host = HostProject(local_cloud, region_of(ZONE))
+    host.share_with(PROJECT)
+    host.allow(agent(local_cloud, PROJECT, TPU_AGENT), "roles/tpu.xpnAgent")
+    body = {"privateIpGoogleAccess": True}
+    host.do(f"regions/{host.region}/subnetworks/tpus/setPrivateIpGoogleAccess", body)
+    host.allow_port("iap", sourceRanges=["35.235.240.0/20"])
+    network = f"network: {{name: {host.network}, subnetwork: tpus, ssh: iap}}\n"
+    stack = make_stack(zone=ZONE, extra=network)
+    try:
+        await stack.up()
+        node = await stack.node()
+        assert node.addresses == node.inner_addresses
+        script = stack.stack_file.parent / "job" / "train.py"
+        script.parent.mkdir()
+        script.write_text(JOB, "utf-8")
+        make_wheel(script.parent / "wheels", "small-library", "3.0")
+        assert await stack.run(script) == 0
+    finally:
+        await stack.down(delete_bucket=True)
+        resource = {"xpnResource": {"id": PROJECT, "type": "PROJECT"}}
+        host.do("disableXpnResource", resource)
+    log = displayed_log(events, 0)
+    assert "small-library 3.0" in log
+    assert "504" in log, log
+
+
+async def test_private_access_is_the_administrators(company: Company) -> None:
     host = company.host()
     bench = company.stack(host, more=", ssh: internal")
     with pytest.raises(Denied) as refused:

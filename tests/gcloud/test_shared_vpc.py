@@ -16,7 +16,7 @@ SHARED = ("compute", "shared-vpc")
 
 def administrators_commands(project: str, number: str) -> list[list[str]]:
     """The commands of the page, for one project, in the region of the zone."""
-    lines = PAGE.partition("### For the administrator")[2].splitlines()
+    lines = PAGE.partition("### For the administrator")[2].partition("\n## ")[0].splitlines()
     text = "\n".join(line[2:] for line in lines if line.startswith("$ gcloud"))
     text = text.replace("PROJECT", project).replace("NUMBER", number)
     return [
