@@ -174,6 +174,21 @@ def agent_warnings(bench: Bench) -> list[Diagnostic]:
     return [warning for warning in warnings if "agent" in warning.summary]
 
 
+async def test_down_does_not_need_the_host_project(company: Company, as_ann: Any) -> None:
+    host = company.host()
+    bench = company.stack(host, more=", ssh: internal")
+    body = {"privateIpGoogleAccess": True}
+    host.do(f"regions/{host.region}/subnetworks/tpus/setPrivateIpGoogleAccess", body)
+    await bench.provision()
+    resource = {"xpnResource": {"id": company.project.id, "type": "PROJECT"}}
+    host.do("disableXpnResource", resource)
+    as_ann()
+    done = await bench.reopen().down(delete_bucket=True)
+    assert done.leaks == ()
+    assert used_networks(company, ZONE) == []
+    assert [*host.rules()] == [bench.stack.stack.names.ssh_rule], "which Ann may not see"
+
+
 async def test_project_must_be_attached(company: Company) -> None:
     host = company.host(share=False)
     bench = company.stack(host)

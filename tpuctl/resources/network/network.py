@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound, Transient
+from tpuctl.errors import Conflict, Denied, NotFound, TpuctlError, Transient
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
@@ -24,6 +24,7 @@ class Networks:
 
     usable: str | None
     own_description: str | None  # the description of the stack's own network
+    problem: TpuctlError | None = None  # why that of a host project cannot be used
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,7 @@ class Network(StackResource):
     async def _observe(self) -> Networks | None:
         name = self.stack.network_name
         if self.stack.has_shared_network:
-            subnetwork = await shared_subnetwork(self.stack, self.cloud)
-            return None if subnetwork is None else Networks(name, None)
+            return await self._observe_shared()
         if name != "auto":
             network = await self._get(name)
             return Networks(name, None) if network is not None else None
@@ -96,6 +96,14 @@ class Network(StackResource):
         if own_network is not None:
             return Networks(own_name, own_network.description)
         return Networks("default", None) if default is not None else None
+
+    async def _observe_shared(self) -> Networks | None:
+        """What keeps the stack from using it keeps nothing from being deleted."""
+        try:
+            subnetwork = await shared_subnetwork(self.stack, self.cloud)
+        except (Conflict, Denied) as error:
+            return Networks(None, None, error)
+        return None if subnetwork is None else Networks(self.name, None)
 
     async def existing(self) -> Networks | None:
         """The networks as last observed, or as they are now if there were none: while `up` runs,
@@ -143,6 +151,8 @@ class Network(StackResource):
                     hint="Remove network.name to use `default` or create a network.",
                 )
             return self.create("the project's `default`, else a new network for the stack")
+        if observed.problem is not None:
+            raise observed.problem
         if observed.own_description is not None and not self.is_ours(observed):
             raise Conflict(
                 "Name taken",

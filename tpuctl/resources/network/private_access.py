@@ -49,11 +49,16 @@ class PrivateAccess(StackResource):
         return frozenset({self.network.address})
 
     async def observe(self) -> Any | None:
-        """The subnetwork; None if it does not exist."""
+        """The subnetwork; None if it does not exist, or is a host project's and not visible: the
+        network reports that."""
         try:
             return await self.call("subnetworks", "get", **await self._where())
         except NotFound:
             return None
+        except Denied:
+            if self.stack.has_shared_network:
+                return None
+            raise
 
     async def _where(self) -> dict[str, str]:
         """The configured subnetwork, else the region's, which has the name of its network."""
