@@ -46,8 +46,8 @@ def reference_problems(
         yield Diagnostic(
             "Network of another project",
             f"network.subnetwork belongs to project {subnetwork.project}, and network.name "
-            f"does not",
-            "Name its network, too:\n"
+            "does not",
+            "Set its network, too:\n"
             f"    network: {{name: projects/{subnetwork.project}/global/networks/NETWORK}}",
             where("network.subnetwork"),
         )
