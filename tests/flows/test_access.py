@@ -138,6 +138,7 @@ async def test_iap_allows_only_its_relay(project: Project) -> None:
         if diagnostic and "external addresses" in diagnostic.summary
     ]
     assert "Cloud NAT" in warning.detail
+    assert "a controller cannot install tpuctl" in warning.detail
     assert (await bench.stack.plan()).plan.is_empty
 
     (worker,) = (await bench.stack.transports()).values()

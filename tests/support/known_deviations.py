@@ -41,6 +41,13 @@ ALLOWANCES: Sequence[Allowance] = (
         "docs.cloud.google.com/compute/docs/instance-templates/get-list-delete-instance-templates",
     ),
     Allowance(
+        "compute.projects.getXpnHost",
+        "answer",
+        "kind",
+        "missing",
+        because='"May be empty if no link exists": the description of the method',
+    ),
+    Allowance(
         "storage.objects.rewrite",
         "request",
         "",

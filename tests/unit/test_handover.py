@@ -42,6 +42,11 @@ job:
   secrets: {C: env, D: secret:d}
   retries: {preemption: 4, infrastructure: 0, failure: 1, requested: 2}
 """,
+    "shared": """
+tpu: {type: v3-8}
+controller: {}
+network: {name: projects/net-host/global/networks/corp, subnetwork: tpus}
+""",
     "disks": "tpu: {type: v3-8, data_disks: [{size_gb: 20}, {name: mine}]}\ncontroller: {}",
     "node": "tpu: {type: v3-8, kind: node, runtime: 2.12.0, capacity: preemptible}",
 }
@@ -78,6 +83,7 @@ def test_controller_stack_file_describes_same_stack(tmp_path: Path, name: str) -
     assert there.file.job == here.file.job
     assert there.file.limits == here.file.limits
     assert there.file.labels == here.file.labels
+    assert there.subnetwork_path == here.subnetwork_path
     assert there.service_account == here.service_account
     assert not there.file.project.create
 

@@ -9,6 +9,7 @@ from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.resources import composition
 from tpuctl.resources.base import CloudKind, StackResource
+from tpuctl.resources.network.host_project import NETWORK_ROLES
 from tpuctl.resources.network.iap_tunnel import IapTunnel
 
 KINDS = [kind for kind in composition.KINDS if issubclass(kind, StackResource) or kind is IapTunnel]
@@ -25,6 +26,12 @@ def test_each_role_has_its_listed_permissions(kind: type[CloudKind]) -> None:
             permission.role,
             permission.name,
         )
+
+
+def test_roles_for_the_network_of_a_host_project_let_use_it() -> None:
+    basic = {"roles/owner", "roles/editor"}
+    for role in NETWORK_ROLES - basic:
+        assert "compute.subnetworks.use" in predefined_roles()[role].permissions, role
 
 
 def test_permissions_fit_in_one_test_call() -> None:

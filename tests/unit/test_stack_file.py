@@ -20,7 +20,10 @@ from tpuctl.resources.composition import resources_of
 from tpuctl.resources.tpu.tpu_group import TpuGroup
 
 NAMED = "project: {id: my-project}\n"
+HOST = "projects/net-host/global/networks/corp"
+SUBNETWORK = "projects/net-host/regions/us-east1/subnetworks/tpus"
 MINIMAL = NAMED + "tpu: {type: v3-8}\n"
+NODE = NAMED + "tpu: {type: v3-8, kind: node}\n"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -71,18 +74,20 @@ def test_project_and_type_are_enough(tmp_path: Path) -> None:
         ("stack: Bert_KO\n" + MINIMAL, ("Invalid value", "1")),
         ("project: {id: x}\ntpu: {type: v3-8}\n", ("Invalid value", "1")),
         (NAMED + "tpu: {type: v3-9}\n", ("Unknown TPU type", "2")),
+        (MINIMAL + f"network:\n  name: {HOST}\n", ("Missing key", "4")),
         (
-            MINIMAL + "network:\n  name: projects/host/global/networks/shared\n",
-            ("Shared VPC is not supported", "4"),
+            MINIMAL + f"network:\n  name: {HOST}\n  subnetwork: {SUBNETWORK}\n",
+            ("Subnetwork of another region", "5"),
         ),
         (
-            MINIMAL + "network:\n  name: projects/my-project/global/networks/own\n",
-            ("Invalid value", "4"),
+            MINIMAL + f"network: {{subnetwork: {SUBNETWORK.replace('us-east1', 'us-central1')}}}\n",
+            ("Network of another project", "3"),
         ),
         (
-            MINIMAL + "network: {subnetwork: projects/h/regions/us-east1/subnetworks/s}\n",
-            ("Shared VPC is not supported", "3"),
+            NODE + f"network: {{name: {HOST}, subnetwork: s}}\n",
+            ("Address range in a host project", "3"),
         ),
+        (MINIMAL + "network: {name: projects/net-host/global/nets/s}\n", ("Invalid value", "3")),
         (MINIMAL + 'access:\n  ssh_key: "k\\nHost *"\n', ("Invalid value", "4")),
         (MINIMAL + 'job: {exclude: [a, "b\\e[2J"]}\n', ("Invalid value", "3")),
         (MINIMAL + 'job: {wheels: "a\\u2028b"}\n', ("Invalid value", "3")),

@@ -26,6 +26,7 @@ from tpuctl.resources.leftover import LeftoverResource
 from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.machines.disk import DataDisk
 from tpuctl.resources.network.address import Address
+from tpuctl.resources.network.host_firewall import HostFirewall
 from tpuctl.resources.network.iap_tunnel import IapTunnel
 from tpuctl.resources.network.network import Firewall, Network
 from tpuctl.resources.network.private_access import PrivateAccess
@@ -104,6 +105,7 @@ def resources_of(
         Services(stack, cloud),
         network,
         Firewall(network, sources),
+        HostFirewall(network, sources),
         SshDenyRule(network),
         WorkerRule(network),
         Bucket(stack, cloud, delete=delete_bucket),

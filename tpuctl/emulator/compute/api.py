@@ -11,10 +11,14 @@ from tpuctl.emulator.faults.google_messages import fault_error
 from tpuctl.emulator.iam.api_access import ApiAccess
 from tpuctl.emulator.iam.required_permissions import Need, PolicyResources, text_at
 from tpuctl.emulator.state.errors import ApiError
+from tpuctl.emulator.state.resource_names import relative_name
 from tpuctl.emulator.wire.google_api import GoogleApi, Surface
 
 _METHODS = "google.cloud.compute.v1."
-_INSTANCES = "compute.instances"  # kind in the store
+# Kinds in the store.
+_INSTANCE_TEMPLATES = "compute.instanceTemplates"
+_REGION_INSTANCE_TEMPLATES = "compute.regionInstanceTemplates"
+_INSTANCES = "compute.instances"
 
 
 def _need(resources: PolicyResources, method: str, permission: str, request: Any) -> Need | None:
@@ -22,7 +26,10 @@ def _need(resources: PolicyResources, method: str, permission: str, request: Any
     if not request.project or not resources.is_local(request.project):
         return None
     project = resources.project(request.project)
-    return Need(permission, project, _name(method, project, request))
+    name = _name(method, project, request)
+    # Of these alone the policies are emulated.
+    has_policy = method.startswith(f"{_METHODS}Subnetworks/") and "/subnetworks/" in name
+    return Need(permission, name if has_policy else project, name)
 
 
 def _name(method: str, project: str, request: Any) -> str:
@@ -120,15 +127,23 @@ def _machine(resources: PolicyResources, request: Any, name: str, instance: Any)
             if disk.initialize_params.labels:
                 yield Need("compute.disks.setLabels", project, f"{zone}/disks/{disk_name}")
     for interface in instance.network_interfaces:
-        network = interface.network.rpartition("/")[2] or "default"
-        subnetwork = interface.subnetwork.rpartition("/")[2] or network
-        used = f"{project}/regions/{region_of(request.zone)}/subnetworks/{subnetwork}"
-        yield Need("compute.subnetworks.use", project, used)
+        used = _subnetwork(resources, project, request.zone, interface)
+        yield Need("compute.subnetworks.use", used, used)
         if interface.access_configs:
-            yield Need("compute.subnetworks.useExternalIp", project, used)
+            yield Need("compute.subnetworks.useExternalIp", used, used)
     for account in instance.service_accounts:
         yield Need("compute.instances.setServiceAccount", project, machine)
         yield resources.act_as(account.email, request.project)
+
+
+def _subnetwork(resources: PolicyResources, project: str, zone: str, interface: Any) -> str:
+    """The subnetwork of an interface, which may be in a host project."""
+    network = interface.network.rpartition("/")[2] or "default"
+    path = interface.subnetwork or interface.network
+    owner = re.search(r"projects/([^/]+)/", path)
+    project = resources.project(owner[1]) if owner else project
+    subnetwork = interface.subnetwork.rpartition("/")[2] or network
+    return f"{project}/regions/{region_of(zone)}/subnetworks/{subnetwork}"
 
 
 def _image_use(resources: PolicyResources, project: str, reference: str) -> Iterator[Need]:
@@ -166,11 +181,23 @@ def _instance_group(resources: PolicyResources, request: Any) -> Iterator[Need]:
     yield Need("compute.instances.create", project, f"{zone}/instances/{machine}")
     yield Need("compute.instances.setMetadata", project, f"{zone}/instances/{machine}")
     yield Need("compute.disks.create", project, f"{zone}/disks/{machine}")
-    yield Need("compute.subnetworks.use", project, f"{project}/regions/{region_of(request.zone)}")
+    subnetwork = _subnetwork_of_template(resources, group.instance_template)
+    used = subnetwork or f"{project}/regions/{region_of(request.zone)}"
+    yield Need("compute.subnetworks.use", subnetwork or project, used)
     yield Need("compute.instanceTemplates.useReadOnly", project, group.instance_template)
     policy = group.resource_policies.workload_policy
     if policy:
         yield Need("compute.resourcePolicies.use", project, policy)
+
+
+def _subnetwork_of_template(resources: PolicyResources, template: str) -> str:
+    """The subnetwork that a template names by its path, which may be in a host project."""
+    for kind in (_INSTANCE_TEMPLATES, _REGION_INSTANCE_TEMPLATES):
+        row = resources.store.get_json(kind, relative_name(template))
+        if row is not None:
+            path = relative_name(row["properties"]["networkInterfaces"][0].get("subnetwork", ""))
+            return path if path.startswith("projects/") else ""
+    return ""
 
 
 def _act_as_accounts_of_template(resources: PolicyResources, request: Any) -> Iterator[Need]:
@@ -249,10 +276,14 @@ _ACCESS = ApiAccess(
     scopes=("compute",),
     read_scopes=("compute.readonly",),
     method_scopes={
+        **{
+            f"{_METHODS}Projects/{name}": ("compute",)
+            for name in ("GetXpnHost", "GetXpnResources", "ListXpnHosts")
+        },
         f"{_METHODS}Projects/SetUsageExportBucket": (
             *("compute", "devstorage.full_control", "devstorage.read_only"),
             "devstorage.read_write",
-        )
+        ),
     },
     # cloud.google.com/iam/docs/service-agents, and of Compute Engine's default account
     # cloud.google.com/compute/docs/access/service-accounts
@@ -310,7 +341,7 @@ def _surface(client: str) -> Surface:
         family="legacy",
         # Google's public projects have images too: the handler checks the project.
         api="" if client in ("Images", "ImageFamilyViews") else _ACCESS.host,
-        refused=("guest_flush", "service_project_number", "views"),
+        refused=("guest_flush", "service_project", "service_project_number", "views"),
     )
 
 

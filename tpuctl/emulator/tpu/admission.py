@@ -21,6 +21,7 @@ from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.constraints import OrgPolicies
 from tpuctl.emulator.state.errors import ApiError, invalid, missing
 from tpuctl.emulator.state.projects import Project
+from tpuctl.emulator.state.shared_vpc import may_use
 from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, NodeState, set_create_time
 from tpuctl.emulator.tpu.offerings import (
     NODE_ID,
@@ -97,7 +98,7 @@ class Admission:
             )
         if sum(len(key) + len(value) for key, value in node.metadata.items()) > 512 * 1024:
             raise invalid("The metadata is larger than 512 KiB.")
-        network = self._check_network(project, node)
+        network = self._check_network(project, zone, node)
         configs = list(node.network_configs) or [node.network_config]
         self.check_external(project, zone, configs)
         self.check_disks(project, zone, accelerator.name, node.data_disks)
@@ -197,7 +198,7 @@ class Admission:
             subnetwork = f"{base}/regions/{region}/subnetworks/{network.rpartition('/')[2]}"
             node.network_config.subnetwork = subnetwork
 
-    def _check_network(self, project: Project, node: Any) -> str:
+    def _check_network(self, project: Project, zone: str, node: Any) -> str:
         """The full name of the node's network, which must exist."""
         if node.HasField("network_config") and node.network_configs:
             raise bad_request("network_config and network_configs are mutually exclusive.")
@@ -208,7 +209,31 @@ class Admission:
         full = f"projects/{owner}/global/networks/{name}"
         if self._store.get("compute.networks", full) is None:
             raise missing(f"The resource '{full}' was not found")
+        if owner not in (project["id"], str(project["number"])):
+            self._check_shared(project, zone, full, config)
         return full
+
+    def _check_shared(self, project: Project, zone: str, network: str, config: Any) -> None:
+        """A host project's network: the project is attached, and the service agent may use it.
+
+        cloud.google.com/tpu/docs/shared-vpc-networks. Cloud TPU's wording is not known, so these
+        are Compute Engine's.
+        """
+        owner = network.split("/")[1]
+        if not may_use(self._store, project["id"], owner):
+            reason = "Cross-project references for this resource are not allowed."
+            raise bad_request(f"Invalid value for field 'network': '{network}'. {reason}")
+        name = config.subnetwork.rpartition("/")[2] or network.rpartition("/")[2]
+        region = catalog.region_of(zone)
+        subnetwork = f"projects/{owner}/regions/{region}/subnetworks/{name}"
+        agent = f"service-{project['number']}@gcp-sa-tpu.iam.gserviceaccount.com"
+        needed = ["compute.subnetworks.use"]
+        if config.enable_external_ips:
+            needed.append("compute.subnetworks.useExternalIp")
+        for permission in needed:
+            if not self._registry.authority.allows(agent, permission, subnetwork):
+                text = f"Required '{permission}' permission for '{subnetwork}'"
+                raise ApiError("PERMISSION_DENIED", text)
 
     def check_external(self, project: Project, zone: str, configs: Sequence[Any]) -> None:
         """Compute Engine's wording (many public issues); Cloud TPU's is not known."""

@@ -13,6 +13,7 @@ from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.errors import ApiError, missing
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import full_network
+from tpuctl.emulator.state.shared_vpc import may_use
 from tpuctl.emulator.tpu.admission import check_labels, check_node_id
 from tpuctl.emulator.tpu.node_handlers import NodeHandlers
 from tpuctl.emulator.tpu.nodes import Nodes, NodeState, require_state, set_create_time
@@ -66,6 +67,7 @@ class TpuV1Service(NodeHandlers):
         if scheduling.preemptible and scheduling.reserved:
             raise invalid_argument("A node cannot be both preemptible and reserved.")
         name = f"projects/{project['id']}/locations/{zone}/nodes/{request.node_id}"
+        self._check_shared(project, network, request.node)
         self._require_unused_name(name)
         self._choose_range(request.node, accelerator, network)  # validates the range
         self._quota.require(project, [Demand(zone, accelerator, wants_spot(request.node))])
@@ -155,6 +157,19 @@ class TpuV1Service(NodeHandlers):
 
     def _network_of(self, node: Any, project_id: str) -> str:
         return full_network(self._registry.projects, project_id, node.network)
+
+    def _check_shared(self, project: Project, network: str, node: Any) -> None:
+        """Of a host project, only with Service Networking (Node.useServiceNetworking). Wordings:
+        guesses."""
+        owner = network.split("/")[1]
+        if owner == project["id"]:
+            return
+        if not may_use(self._registry.store, project["id"], owner):
+            raise invalid_argument(f'The network "{network}" is not shared with this project.')
+        if not node.use_service_networking:
+            raise invalid_argument(
+                'The field "use_service_networking" is required for networks of other projects.'
+            )
 
     def _choose_range(
         self, requested: Any, accelerator: catalog.AcceleratorType, network: str

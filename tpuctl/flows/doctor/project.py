@@ -20,6 +20,7 @@ from tpuctl.flows.stack.plan import (
     access_warnings,
     allowed_sources,
     bucket_warnings,
+    host_warnings,
     prepare_up,
     unread_warnings,
 )
@@ -279,7 +280,9 @@ class ProjectChecks:
     async def network(self) -> Finding:
         network = Network(self.stack, self.cloud)
         observed = None if COMPUTE in self._apis_off else await network.observe()
-        if observed is None and network.name != "main" and COMPUTE not in self._apis_off:
+        if self.stack.has_shared_network and COMPUTE not in self._apis_off:
+            network.diff(observed)  # raises what is wrong
+        elif observed is None and network.name != "main" and COMPUTE not in self._apis_off:
             return Finding(
                 "network",
                 CheckState.PROBLEM,
@@ -345,6 +348,7 @@ class ProjectChecks:
         warnings = [
             *unread_warnings(prepared),
             *await access_warnings(self.stack, self.cloud, prepared.plan),
+            *await host_warnings(prepared, self.cloud),
             *bucket_warnings(prepared),
         ]
         count = sum(change.is_work for change in prepared.plan)

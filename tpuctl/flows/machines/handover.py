@@ -225,7 +225,8 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
         content["tpu"]["startup_script"] = STARTUP
     content["bucket"] |= {"name": stack.bucket, "location": stack.bucket_location}
     content["bucket"]["allow_egress"] = True  # its location was accepted when it was created
-    content["network"]["name"] = network
+    if not stack.has_shared_network:
+        content["network"]["name"] = network
     if node_range and stack.file.network.node_range == "auto":
         content["network"]["node_range"] = node_range
     content["access"] = {"user": stack.user}

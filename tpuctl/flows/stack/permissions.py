@@ -18,11 +18,16 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import GROUPS
 from tpuctl.resources.base import CloudKind
 from tpuctl.resources.composition import KINDS, kind_of
+from tpuctl.resources.machines.controller import Controller
+from tpuctl.resources.network.host_project import granted_on_subnetwork
+from tpuctl.resources.network.network import Network
 
 VIEW = "read"  # the action for permissions that planning needs
 CREATE, UPDATE = Action.CREATE.value, Action.UPDATE.value
 ACT_AS = "iam.serviceAccounts.actAs"
 ON_PROJECT = {"storage.buckets.create", "storage.buckets.list"}
+SEE_SUBNETWORK = "compute.subnetworks.get"
+USE_SUBNETWORK = ("compute.subnetworks.use", "compute.subnetworks.useExternalIp")
 BILLING = "billing.resourceAssociations.create"
 
 # Roles that are included in a broader one: only the latter is suggested if both are missing.
@@ -180,7 +185,26 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
         for permission in required
         if permission.name not in granted
     ]
+    if stack.has_shared_network:
+        used = [item for item in missing if item.permission.name not in USE_SUBNETWORK]
+        missing = [*used, *await _on_subnetwork(stack, cloud)]
     return [*missing, *await _to_link_billing(stack, cloud, "update")]
+
+
+async def _on_subnetwork(stack: Stack, cloud: Cloud) -> list[Missing]:
+    """Permissions to use the subnetwork of a host project, which may be granted on it alone."""
+    kinds = [kind for kind in kinds_of(stack) if kind.is_tpu or kind is Controller]
+    names = list(USE_SUBNETWORK if stack.file.network.ssh == "external" else USE_SUBNETWORK[:1])
+    granted = await granted_on_subnetwork(stack, cloud, [*names, SEE_SUBNETWORK])
+    needed = [(kind.kind, CREATE, name) for kind in kinds for name in names]
+    return [
+        Missing(
+            Permission(kind, action, frozenset(), "roles/compute.networkUser", name),
+            stack.subnetwork_path or "",
+        )
+        for kind, action, name in [(Network.kind, VIEW, SEE_SUBNETWORK), *needed]
+        if name not in granted
+    ]
 
 
 async def _on_account(stack: Stack, cloud: Cloud) -> set[str]:
@@ -287,6 +311,12 @@ def describe_missing(
 
 
 def _command(on: str, role: str, member: str) -> str:
+    if "/subnetworks/" in on:
+        _, project, _, region, _, name = on.split("/")
+        return (
+            f"gcloud compute networks subnets add-iam-policy-binding {name} --project={project} "
+            f"--region={region} --member={member} --role={role}"
+        )
     kind, _, name = on.replace("project ", "projects/").partition("/")
     if kind == "buckets":
         name = f"gs://{name}"

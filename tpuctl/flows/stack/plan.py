@@ -59,6 +59,8 @@ from tpuctl.resources.composition import (
 )
 from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.machines.disk import DataDisk
+from tpuctl.resources.network.host_firewall import HostFirewall
+from tpuctl.resources.network.host_project import agent_warnings
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.network.worker_rule import closed_ports_warning
 from tpuctl.resources.project.bucket import Bucket
@@ -177,6 +179,7 @@ async def plan(
         *unread_warnings(prepared),
         *await access_warnings(stack, cloud, prepared.plan),
         *await login_warnings(stack, cloud),
+        *await host_warnings(prepared, cloud),
         *await _worker_warnings(prepared, cloud),
         *_runtime_warnings(prepared),
         *bucket_warnings(prepared),
@@ -438,6 +441,16 @@ async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnos
     return () if warning is None else (warning,)
 
 
+async def host_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:
+    """Warnings about the host project of a new TPU or controller (Shared VPC)."""
+    stack = prepared.stack
+    if not stack.has_shared_network or not _creates_machines(prepared.plan):
+        return ()
+    firewalls = [each for each in prepared.resources if isinstance(each, HostFirewall)]
+    of_rules = [warning for firewall in firewalls for warning in firewall.warnings]
+    return [*of_rules, *await agent_warnings(stack, cloud)]
+
+
 def _runtime_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
     """The warning that a new TPU is requested with a runtime that is in no list here."""
     stack = prepared.stack
@@ -454,16 +467,18 @@ def _runtime_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
 
 
 def _without_addresses(stack: Stack) -> Diagnostic:
-    network = "default" if stack.file.network.name == "auto" else stack.file.network.name
+    network = "default" if stack.network_name == "auto" else stack.network_name
     return Diagnostic(
         "Machines without external addresses",
         "without Cloud NAT in the network they reach only the bucket and Google's APIs: no PyPI, "
-        "no downloads of data",
+        "no downloads of data"
+        + ("; a controller cannot install tpuctl" if stack.controller is not None else ""),
         "Upload packages with the job (job: {wheels: wheels}), or create Cloud NAT, billed hourly:"
-        f"\n    gcloud compute routers create nat --project={stack.project} "
+        f"\n    gcloud compute routers create nat --project={stack.network_project} "
         f"--network={network} --region={stack.region}"
-        f"\n    gcloud compute routers nats create nat --project={stack.project} --router=nat "
-        f"--region={stack.region} --auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges",
+        f"\n    gcloud compute routers nats create nat --project={stack.network_project} "
+        f"--router=nat --region={stack.region} --auto-allocate-nat-external-ips "
+        "--nat-all-subnet-ip-ranges",
     )
 
 

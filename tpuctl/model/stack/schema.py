@@ -42,7 +42,19 @@ LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{0,63}$")]
 UserName = Annotated[str, StringConstraints(pattern=USER_NAME)]
 Tag = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
-ResourceName = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
+RESOURCE_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
+PROJECT_PATH = r"projects/([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
+ResourceName = Annotated[str, StringConstraints(pattern=f"^{RESOURCE_NAME}$")]
+# A name, or a path, which may be another project's.
+NetworkName = Annotated[
+    str, StringConstraints(pattern=rf"^({PROJECT_PATH}/global/networks/)?{RESOURCE_NAME}$")
+]
+SubnetworkName = Annotated[
+    str,
+    StringConstraints(
+        pattern=rf"^({PROJECT_PATH}/regions/[a-z0-9-]+/subnetworks/)?{RESOURCE_NAME}$"
+    ),
+]
 # Parts of resource names in Google's APIs: no leading dot, no slash.
 ServiceAccountEmail = Annotated[
     str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*@([a-z0-9-]+\.)+gserviceaccount\.com$")
@@ -380,12 +392,15 @@ class BucketSection(Section):
 
 
 class NetworkSection(Section):
-    name: ResourceName = Field(
+    name: NetworkName = Field(
         "auto",
-        description="Network; auto: `default` if it exists, else a new network for the stack.",
+        description="Network; auto: `default` if it exists, else a new network for the stack. That "
+        "of a host project (Shared VPC): projects/HOST/global/networks/NAME.",
     )
-    subnetwork: ResourceName | None = Field(
-        None, description="Subnetwork of the workers; empty: the network's default in the region."
+    subnetwork: SubnetworkName | None = Field(
+        None,
+        description="Subnetwork of the workers, by name or as projects/HOST/regions/REGION/"
+        "subnetworks/NAME; empty: the network's default in the region.",
     )
     node_range: str = Field(
         "auto",

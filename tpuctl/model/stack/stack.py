@@ -46,6 +46,7 @@ from tpuctl.model.stack.candidates import (
     with_tpu,
 )
 from tpuctl.model.stack.machine_rules import default_machine_type
+from tpuctl.model.stack.network_reference import host_project, reference
 from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile, TpuSection
 from tpuctl.model.stack.secret_sources import Source, source_of
 from tpuctl.model.stack.spending import NOTHING_SPENT, Spent
@@ -156,6 +157,36 @@ class Stack:
         machine = self.machine
         generations = (self.accelerator.generation,)
         return Runtime(machine.image, None, generations, "any", machine.python)
+
+    @property
+    def network_project(self) -> str:
+        """The project of the machines' network: the stack's own, or a host project."""
+        return host_project(self.file) or self.project
+
+    @property
+    def has_shared_network(self) -> bool:
+        """Whether the network is a host project's (Shared VPC)."""
+        return self.network_project != self.project
+
+    @property
+    def network_name(self) -> str:
+        """The network's name in its project, or auto."""
+        return reference(self.file.network.name).name
+
+    def network_path(self, name: str) -> str:
+        """The full name of a network in the network's project."""
+        return f"projects/{self.network_project}/global/networks/{name}"
+
+    @property
+    def subnetwork_name(self) -> str | None:
+        """The configured subnetwork's name in the region; None: the one of the network's name."""
+        text = self.file.network.subnetwork
+        return None if text is None else reference(text).name
+
+    @property
+    def subnetwork_path(self) -> str | None:
+        name, region = self.subnetwork_name, self.region
+        return name and f"projects/{self.network_project}/regions/{region}/subnetworks/{name}"
 
     @property
     def has_internet(self) -> bool:
@@ -485,7 +516,8 @@ def stack_of_text(text: StackText, path: Path) -> Stack:
     """
     file = text.validate()
     problems = find_problems(file, text)
-    names = Names(file.stack or slug(path.resolve().parent.name), file.project.id)
+    name = file.stack or slug(path.resolve().parent.name)
+    names = Names(name, file.project.id, shares_network=bool(host_project(file)))
     if file.bucket.name == "auto" and (problem := bucket_name_problem(names.bucket)):
         problems.append(_bucket_problem(names.bucket, problem, text))
     listed, alternatives = all_candidates(file), alternatives_of(file)

@@ -35,8 +35,10 @@ FORMATS = {
     "controller.image": "A family, PROJECT/FAMILY or PROJECT/images/IMAGE.",
     "controller.machine_type": "For example n1-standard-1; or auto.",
     "labels.*": "Up to 63 lowercase letters, digits, _ and -.",
-    "network.name": NAME_FORMAT,
-    "network.subnetwork": NAME_FORMAT,
+    "network.name": NAME_FORMAT.replace("only", "or projects/HOST/global/networks/NAME"),
+    "network.subnetwork": NAME_FORMAT.replace(
+        "only", "or projects/HOST/regions/REGION/subnetworks/NAME"
+    ),
     "stack": "Up to 26 lowercase letters, digits and hyphens, starting with a letter.",
     "project.billing_account": "As listed by `gcloud billing accounts list`: 01AB23-45CD67-89EF01.",
     "project.parent": "organizations/NUMBER or folders/NUMBER.",
@@ -78,8 +80,6 @@ EXPECTED = {  # by the first word of pydantic's error type
 TEXTS = ("job.setup", "job.env.", "tpu.metadata.")
 # What not even an environment variable, or a request, can contain.
 NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
-SHARED = ("network.name", "network.subnetwork")  # on Google, also another project's
-SHARED_NETWORK = re.compile(r"\bprojects/([^/]+)/(?:global/networks|regions/[^/]+/subnetworks)/")
 MAX_DEPTH = 32
 MAX_BYTES = 1 << 20  # bytes of a stack file
 
@@ -133,11 +133,6 @@ class StackText:
                     self.where(dotted),
                 )
 
-    @property
-    def _project(self) -> Any:
-        section = self.content.get("project")
-        return section.get("id") if isinstance(section, dict) else section
-
     def _explain(self, item: dict[str, Any]) -> Diagnostic:
         steps = [part for part in item["loc"] if part not in UNION_MEMBERS]
         dotted = ".".join(str(part) for part in steps)
@@ -178,16 +173,6 @@ class StackText:
             hint = "Write it to a file that only you can read, and name the file; or use auto."
             detail = f"{dotted} holds a key, not the path of its file"
             return Diagnostic("Invalid value", detail, hint, where)
-        shared = SHARED_NETWORK.search(str(item["input"])) if dotted in SHARED else None
-        if shared is not None and shared[1] != self._project:
-            return Diagnostic(
-                "Shared VPC is not supported",
-                f"{dotted} cannot be {_brief(item['input'])}: the network must belong to the "
-                "stack's project",
-                "Use a network of the project, without its path, or remove the key: `up` uses "
-                "`default`, or creates a network.",
-                where,
-            )
         for union, hint in UNIONS.items():
             if dotted.startswith(union):
                 detail = f"{union} cannot be {_brief(item['input'])}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STACK_LABEL = "tpuctl-stack"  # on every resource that supports labels
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
@@ -90,6 +90,7 @@ class Names:
 
     stack: str
     project: str
+    shares_network: bool = False  # with the stacks of other projects (Shared VPC)
     sharing: str = ""  # the stack that owns all but the TPU, if that is not this one
 
     @property
@@ -100,8 +101,8 @@ class Names:
     def parallel(self, number: int) -> Names:
         """The names of the owner's TPU of this number; the first is the owner's own."""
         if number == 1:
-            return Names(self.owner, self.project)
-        return Names(f"{self.owner}-{number}", self.project, self.owner)
+            return replace(self, stack=self.owner, sharing="")
+        return replace(self, stack=f"{self.owner}-{number}", sharing=self.owner)
 
     @property
     def number(self) -> int:
@@ -170,7 +171,13 @@ class Names:
     @property
     def tag(self) -> str:
         """The network tag that the stack's firewall rules select."""
-        return f"{self.owner}-tpu"
+        return f"{self._in_network}-tpu"
+
+    @property
+    def _in_network(self) -> str:
+        """Unique in the network: other projects may have stacks of that name."""
+        project = self.project.replace(":", "-").replace(".", "-")
+        return f"{project}-{self.owner}" if self.shares_network else self.owner
 
     @property
     def network(self) -> str:
@@ -178,7 +185,7 @@ class Names:
 
     @property
     def ssh_rule(self) -> str:
-        return f"{self.owner}-ssh"
+        return f"{self._in_network}-ssh"
 
     @property
     def ssh_deny_rule(self) -> str:

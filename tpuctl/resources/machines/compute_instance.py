@@ -149,12 +149,11 @@ class ComputeInstance:
 
 def network_interface(stack: Stack, network: str) -> dict[str, Any]:
     """The interface of the stack's machines in the named network."""
-    interface: dict[str, Any] = {"network": f"projects/{stack.project}/global/networks/{network}"}
-    if stack.file.network.subnetwork is not None:
-        interface["subnetwork"] = (
-            f"projects/{stack.project}/regions/{stack.region}/subnetworks/"
-            f"{stack.file.network.subnetwork}"
-        )
+    interface: dict[str, Any] = {}
+    if not stack.has_shared_network:  # of a host project, the subnetwork alone is accepted
+        interface["network"] = stack.network_path(network)
+    if stack.subnetwork_path is not None:
+        interface["subnetwork"] = stack.subnetwork_path
     if stack.file.network.ssh == "external":
         interface["access_configs"] = [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]
     return interface

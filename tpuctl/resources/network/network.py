@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, NotFound, Transient
+from tpuctl.errors import Conflict, Denied, NotFound, TpuctlError, Transient
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
 from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource
+from tpuctl.resources.network.host_project import shared_subnetwork
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Networks:
 
     usable: str | None
     own_description: str | None  # the description of the stack's own network
+    problem: TpuctlError | None = None  # why that of a host project cannot be used
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Network(StackResource):
 
     @classmethod
     def may_need(cls, action: str, stack: Stack) -> bool:
-        return action != "create" or stack.file.network.name == "auto"
+        return action != "create" or stack.network_name == "auto"
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
@@ -63,7 +65,7 @@ class Network(StackResource):
 
     @property
     def name(self) -> str:
-        name = self.stack.file.network.name
+        name = self.stack.network_name
         return "main" if name == "auto" else name
 
     @property
@@ -83,7 +85,9 @@ class Network(StackResource):
         return self._observed
 
     async def _observe(self) -> Networks | None:
-        name = self.stack.file.network.name
+        name = self.stack.network_name
+        if self.stack.has_shared_network:
+            return await self._observe_shared()
         if name != "auto":
             network = await self._get(name)
             return Networks(name, None) if network is not None else None
@@ -92,6 +96,14 @@ class Network(StackResource):
         if own_network is not None:
             return Networks(own_name, own_network.description)
         return Networks("default", None) if default is not None else None
+
+    async def _observe_shared(self) -> Networks | None:
+        """What keeps the stack from using it keeps nothing from being deleted."""
+        try:
+            subnetwork = await shared_subnetwork(self.stack, self.cloud)
+        except (Conflict, Denied) as error:
+            return Networks(None, None, error)
+        return None if subnetwork is None else Networks(self.name, None)
 
     async def existing(self) -> Networks | None:
         """The networks as last observed, or as they are now if there were none: while `up` runs,
@@ -108,7 +120,12 @@ class Network(StackResource):
             return None
 
     async def usable_name(self) -> str:
-        """The name of the existing network to use. Raises NotFound."""
+        """The name of the existing network to use. Raises NotFound.
+
+        That of a host project is not looked up: a controller may use it, and not see it.
+        """
+        if self.stack.has_shared_network:
+            return self.name
         networks = await self.existing()
         if networks is None or networks.usable is None:
             raise NotFound(
@@ -120,13 +137,22 @@ class Network(StackResource):
 
     def diff(self, observed: Networks | None) -> Change:
         if observed is None:
-            if self.stack.file.network.name != "auto":
+            if self.stack.has_shared_network:
+                raise NotFound(
+                    "No such subnetwork",
+                    f"{self.stack.subnetwork_path} does not exist",
+                    hint="To list those that you may use:\n    gcloud compute networks subnets "
+                    f"list-usable --project={self.stack.network_project}",
+                )
+            if self.stack.network_name != "auto":
                 raise NotFound(
                     "No such network",
                     f"project {self.stack.project} has no network {self.name}",
                     hint="Remove network.name to use `default` or create a network.",
                 )
             return self.create("the project's `default`, else a new network for the stack")
+        if observed.problem is not None:
+            raise observed.problem
         if observed.own_description is not None and not self.is_ours(observed):
             raise Conflict(
                 "Name taken",
@@ -182,13 +208,18 @@ def network_differences(
 ) -> Iterator[tuple[str, str, str]]:
     """How the networks of an existing machine, as paths, differ from the stack file, as (field,
     actual, desired). A machine cannot move to another network."""
-    section = stack.file.network
-    usable = ("default", stack.names.network) if section.name == "auto" else (section.name,)
-    network, subnetwork = (path.rpartition("/")[2] for path in (network, subnetwork))
-    if network and network not in usable:
-        yield "network", network, section.name
-    if subnetwork and section.subnetwork not in (None, subnetwork):
-        yield "subnetwork", subnetwork, str(section.subnetwork)
+    name, subnetwork_name = stack.network_name, stack.subnetwork_name
+    usable = ("default", stack.names.network) if name == "auto" else (name,)
+    owner = network.partition("projects/")[2].partition("/")[0]
+    is_elsewhere = bool(owner) and not owner.isdigit() and owner != stack.network_project
+    if network and (_ends(network) not in usable or is_elsewhere):
+        yield "network", network if is_elsewhere else _ends(network), stack.file.network.name
+    if subnetwork and subnetwork_name not in (None, _ends(subnetwork)):
+        yield "subnetwork", _ends(subnetwork), str(subnetwork_name)
+
+
+def _ends(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 class Firewall(StackResource):
@@ -208,6 +239,10 @@ class Firewall(StackResource):
         update compute.securityAdmin compute.firewalls.get compute.globalOperations.get
     """
     optional: ClassVar = {"update": "allowing a new address"}
+
+    @classmethod
+    def applies(cls, stack: Stack) -> bool:
+        return not stack.has_shared_network
 
     @classmethod
     def list_all(cls, query: Query) -> Iterator[InventoryItem]:
@@ -234,7 +269,7 @@ class Firewall(StackResource):
 
     @property
     def _where(self) -> dict[str, str]:
-        return {"project": self.stack.project, "firewall": self.name}
+        return {"project": self.stack.network_project, "firewall": self.name}
 
     async def observe_with_network(self) -> RuleState | None:
         """None if neither the rule nor a network exists."""
@@ -296,7 +331,7 @@ class Firewall(StackResource):
 
     async def _insert(self) -> Any:
         """Retried, since a new network may not be ready for rules yet."""
-        project = self.stack.project
+        project = self.stack.network_project
         for remaining in range(9, -1, -1):
             try:
                 rule = await self._desired()
@@ -328,7 +363,7 @@ class Firewall(StackResource):
         return {
             "name": self.name,
             "description": self.stack.names.ownership,
-            "network": f"projects/{self.stack.project}/global/networks/{network}",
+            "network": self.stack.network_path(network),
             "direction": "INGRESS",
             "source_ranges": list(self.sources),
             "source_tags": self._source_tags,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from tpuctl.engine.resource import Report
-from tpuctl.errors import NotFound
+from tpuctl.errors import Denied, NotFound
 from tpuctl.model.plan import Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.base import StackResource
@@ -49,20 +49,36 @@ class PrivateAccess(StackResource):
         return frozenset({self.network.address})
 
     async def observe(self) -> Any | None:
-        """The subnetwork; None if it does not exist."""
+        """The subnetwork; None if it does not exist, or is a host project's and not visible: the
+        network reports that."""
         try:
             return await self.call("subnetworks", "get", **await self._where())
         except NotFound:
             return None
+        except Denied:
+            if self.stack.has_shared_network:
+                return None
+            raise
 
     async def _where(self) -> dict[str, str]:
         """The configured subnetwork, else the region's, which has the name of its network."""
-        name = self.stack.file.network.subnetwork or await self.network.usable_name()
-        return {"project": self.stack.project, "region": self.stack.region, "subnetwork": name}
+        stack = self.stack
+        name = stack.subnetwork_name or await self.network.usable_name()
+        return {"project": stack.network_project, "region": stack.region, "subnetwork": name}
 
     def diff(self, observed: Any | None) -> Change:
         if observed is not None and observed.private_ip_google_access:
             return self.nothing(f"enabled in subnetwork {observed.name}")
+        if self.stack.has_shared_network:
+            host, name = self.stack.network_project, self.stack.subnetwork_name
+            raise Denied(
+                "Private Google Access is off",
+                f"machines without external addresses in subnetwork {name} of project {host} "
+                "cannot reach the bucket and the APIs",
+                hint="Ask its administrator to run\n"
+                f"    gcloud compute networks subnets update {name} --project={host} "
+                f"--region={self.stack.region} --enable-private-ip-google-access",
+            )
         return self.update(
             "machines without external addresses need it to reach the bucket and the APIs; "
             "it stays enabled",

@@ -25,7 +25,7 @@ class WorkerRule(Firewall):
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
-        return not stack.is_node
+        return super().applies(stack) and not stack.is_node
 
     def __init__(self, network: Network) -> None:
         super().__init__(network, ())
@@ -69,26 +69,26 @@ async def closed_ports_warning(stack: Stack, cloud: Cloud, network: str) -> Diag
     """The warning that a shared network's rules keep the workers from reaching each other."""
     if stack.is_node or stack.worker_count == 1 or network == stack.names.network:
         return None
-    link, request = f"/global/networks/{network}", {"project": stack.project}
+    link, request = f"/global/networks/{network}", {"project": stack.network_project}
     try:
         pager = await cloud.call("firewall rules", cloud.client("firewalls").list, request=request)
         rules = [
             parsed
             for rule in pager
-            if rule.network.endswith(link) and (parsed := _ingress_rule(rule)) is not None
+            if rule.network.endswith(link) and (parsed := ingress_rule(rule)) is not None
         ]
         subnetwork = await cloud.call(
             "subnetwork",
             cloud.client("subnetworks").get,
-            project=stack.project,
+            project=stack.network_project,
             region=stack.region,
-            subnetwork=stack.file.network.subnetwork or network,
+            subnetwork=stack.subnetwork_name or network,
         )
     except (NotFound, Denied):
         return None  # other checks report these
     source = subnetwork.ip_cidr_range
     ports = (*REQUIRED, MEGASCALE_PORT) if stack.slices > 1 else REQUIRED
-    closed = closed_ports(rules, source, stack.names.tag, ports)
+    closed = min((closed_ports(rules, source, tag, ports) for tag in stack.tags), key=len)
     if not closed:
         return None
     return Diagnostic(
@@ -96,12 +96,12 @@ async def closed_ports_warning(stack: Stack, cloud: Cloud, network: str) -> Diag
         f"the rules of network {network} close ports {', '.join(map(str, closed))} between the "
         f"{stack.worker_count} workers: jax.distributed.initialize() and others hang",
         f"Allow them with\n    gcloud compute firewall-rules create {network}-tpu-workers "
-        f"--project={stack.project} --network={network} --allow=tcp "
+        f"--project={stack.network_project} --network={network} --allow=tcp "
         f"--source-ranges={source} --target-tags={stack.names.tag}",
     )
 
 
-def _ingress_rule(rule: Any) -> FirewallRule | None:
+def ingress_rule(rule: Any) -> FirewallRule | None:
     """The rule as compared here; None if it is disabled or for outgoing traffic."""
     if rule.disabled or rule.direction == "EGRESS":
         return None

@@ -30,13 +30,11 @@ def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> di
     """
     section = stack.file.network
     network_config: dict[str, Any] = {
-        "network": f"projects/{stack.project}/global/networks/{network}",
+        "network": stack.network_path(network),
         "enable_external_ips": section.ssh == "external",
     }
-    if section.subnetwork is not None:
-        network_config["subnetwork"] = (
-            f"projects/{stack.project}/regions/{stack.region}/subnetworks/{section.subnetwork}"
-        )
+    if stack.subnetwork_path is not None:
+        network_config["subnetwork"] = stack.subnetwork_path
     return {
         **_accelerator(stack),
         "runtime_version": stack.runtime.version,

@@ -189,7 +189,7 @@ class RemoteNode(TpuApiNode):
             "accelerator_type": self.stack.accelerator.name,
             "tensorflow_version": self.stack.runtime.version,
             "description": self.stack.names.ownership,
-            "network": f"projects/{self.stack.project}/global/networks/{network}",
+            "network": self.stack.network_path(network),
             "scheduling_config": {
                 "preemptible": capacity == "preemptible",
                 "reserved": capacity == "reserved",

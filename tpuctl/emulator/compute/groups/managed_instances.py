@@ -288,6 +288,7 @@ class ManagedInstances:
                 full = instance_name(group, name)
                 body = self._body(group, row, name, request)
                 instance = draft(self._instances.sources, full, body)
+                self._check_agent(group, instance.row)
                 drafts[full] = replace(instance, row={**instance.row, **part})
             refusal, drafts = self._instances.largest_allowed(drafts, min_count)
             endpoints = await self._instances.reserve(list(drafts))
@@ -339,6 +340,20 @@ class ManagedInstances:
         """
         number = self._project_number(group.split("/")[1])
         return Caller(f"{number}@cloudservices.gserviceaccount.com")
+
+    def _check_agent(self, group: str, instance: Row) -> None:
+        """The agent may use all subnetworks of its project; those of a host project by its roles.
+
+        cloud.google.com/vpc/docs/provisioning-shared-vpc, "Google APIs service account"
+        """
+        subnetwork = instance["networkInterfaces"][0]["subnetwork"]
+        if subnetwork.split("/")[1] == group.split("/")[1]:
+            return
+        needed = "compute.subnetworks.use"
+        authority = self._context.registry.authority
+        if not authority.allows(self._agent(group).email, needed, subnetwork):
+            text = f"Required '{needed}' permission for '{subnetwork}'"
+            raise ApiError("PERMISSION_DENIED", text, reason="forbidden")
 
     def _project_number(self, project: str) -> str:
         return str(self._context.registry.projects.require(project)["number"])

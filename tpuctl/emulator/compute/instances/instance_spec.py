@@ -30,6 +30,7 @@ from tpuctl.emulator.state.errors import ApiError, invalid, unsupported_field
 from tpuctl.emulator.state.locations import region_of
 from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.state.resource_names import full_network, relative_name
+from tpuctl.emulator.state.shared_vpc import may_use
 
 _EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
 _LOCATION_CONSTRAINT = "gcp.resourceLocations"
@@ -246,6 +247,7 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
             subnetwork_name = (
                 f"projects/{project['id']}/regions/{region}/subnetworks/{subnetwork_id}"
             )
+        _check_owner(sources, project, "subnetwork", requested["subnetwork"], subnetwork_name)
         subnetwork = sources.subnetworks.find(subnetwork_name)
         if subnetwork is None or subnetwork_name.split("/")[3] != region:
             field = "resource.networkInterfaces[0].subnetwork"
@@ -255,6 +257,7 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
         network = full_network(
             sources.context.registry.projects, project["id"], requested.get("network", "")
         )
+        _check_owner(sources, project, "network", requested.get("network", ""), network)
         if sources.context.registry.store.get(NETWORKS, network) is None:
             field = "resource.networkInterfaces[0].network"
             raise unknown_reference(field, requested.get("network", ""), "network")
@@ -294,6 +297,13 @@ def _interfaces(sources: Sources, project: Project, name: str, body: Row) -> Row
             "with it."
         )
     return [interface]
+
+
+def _check_owner(sources: Sources, project: Project, field: str, reference: str, full: str) -> None:
+    """Wording: Dataflow's documentation, "Common errors", and public notes on Shared VPC."""
+    if not may_use(sources.context.store, project["id"], full.split("/")[1]):
+        reason = "Cross-project references for this resource are not allowed."
+        raise bad_field(f"resource.networkInterfaces[0].{field}", reference, reason)
 
 
 def _disk(

@@ -9,6 +9,7 @@ from tpuctl.emulator.compute.core.context import ComputeContext
 from tpuctl.emulator.compute.core.errors import condition_not_met, unknown_reference
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.networks.shared_vpc import SharedVpcMethods
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.operations import Arguments, Effect
 from tpuctl.emulator.state.pacific_time import pacific_text
@@ -19,52 +20,53 @@ from tpuctl.emulator.state.project_metadata import (
     disables_os_login,
     project_metadata,
 )
+from tpuctl.emulator.state.shared_vpc import HOSTS
 from tpuctl.emulator.wire.registry import Caller
 
 _USAGE_EXPORT = "compute.usageExportLocation"
 
 
-class Projects:
+class Projects(SharedVpcMethods):
     """The project resource and its common instance metadata."""
 
     def __init__(
         self, context: ComputeContext, quotas: Callable[[str], list[dict[str, Any]]]
     ) -> None:
         """`quotas` returns the project-wide quotas."""
-        self._context = context
+        super().__init__(context)
         self._quotas = quotas
-        self._store = context.registry.store
         self.effects: Mapping[str, Effect] = {
+            **self.effects,
             "compute.projects.setMetadata": Effect(self._finish_set_metadata),
             "compute.projects.setUsageExportBucket": Effect(self._finish_set_usage_export_bucket),
         }
 
     async def get(self, request: Any, caller: Caller) -> Any:
         project = self._context.registry.projects.require(request.project, "compute.googleapis.com")
-        items = self.items(project["id"])
-        location = self._store.get_json(_USAGE_EXPORT, project["id"])
-        return message_of(
-            "Project",
-            {
-                **({"usageExportLocation": location} if location else {}),
-                "kind": "compute#project",
-                "id": str(project["number"]),
-                "name": project["id"],
-                "creationTimestamp": pacific_text(project["created"]),
-                "commonInstanceMetadata": {
-                    "kind": "compute#metadata",
-                    "fingerprint": fingerprint(items),
-                    "items": items,
-                },
-                "quotas": self._quotas(project["id"]),
-                "defaultServiceAccount": (
-                    f"{project['number']}-compute@developer.gserviceaccount.com"
-                ),
-                "defaultNetworkTier": "PREMIUM",
-                "xpnProjectStatus": "UNSPECIFIED_XPN_PROJECT_STATUS",
-                "selfLink": f"{LINK}projects/{project['id']}",
+        return message_of("Project", self.resource_of(project["id"]))
+
+    def resource_of(self, project: str) -> dict[str, Any]:
+        record = self._context.registry.projects.require(project)
+        items = self.items(project)
+        location = self._store.get_json(_USAGE_EXPORT, project)
+        is_host = self._store.get(HOSTS, project) is not None
+        return {
+            **({"usageExportLocation": location} if location else {}),
+            "kind": "compute#project",
+            "id": str(record["number"]),
+            "name": project,
+            "creationTimestamp": pacific_text(record["created"]),
+            "commonInstanceMetadata": {
+                "kind": "compute#metadata",
+                "fingerprint": fingerprint(items),
+                "items": items,
             },
-        )
+            "quotas": self._quotas(project),
+            "defaultServiceAccount": (f"{record['number']}-compute@developer.gserviceaccount.com"),
+            "defaultNetworkTier": "PREMIUM",
+            "xpnProjectStatus": "HOST" if is_host else "UNSPECIFIED_XPN_PROJECT_STATUS",
+            "selfLink": f"{LINK}projects/{project}",
+        }
 
     async def set_common_instance_metadata(self, request: Any, caller: Caller) -> Any:
         project = self._context.project(request.project)

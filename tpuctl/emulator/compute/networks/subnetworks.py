@@ -17,7 +17,9 @@ from tpuctl.emulator.compute.core.errors import (
     not_found,
 )
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
-from tpuctl.emulator.compute.core.messages import as_row
+from tpuctl.emulator.compute.core.lists import listed_names
+from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.iam.policies import Policies, concurrent_change
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.state.operations import Arguments, Effect
@@ -87,6 +89,60 @@ class Subnetworks(Collection):
         changes = {"privateIpGoogleAccess": body.get("privateIpGoogleAccess", False)}
         verb = "setPrivateIpGoogleAccess"
         return self.begin(verb, name, caller, {"row": changes}, request.request_id)
+
+    async def list_usable(self, request: Any, caller: Caller) -> Any:
+        """Those of the project that the caller may use."""
+        project = self.context.project(request.project)
+        allows = self.context.registry.authority.allows
+        names = [
+            name
+            for name in self.names(f"projects/{project}/")
+            if allows(caller.email, "compute.subnetworks.use", name)
+        ]
+        scope = f"projects/{project}/aggregated/subnetworks"
+        kind = "compute#usableSubnetworksAggregatedList"
+        return listed_names(
+            *(request, "UsableSubnetworksAggregatedList", kind, names, scope, self._show_usable)
+        )
+
+    def _show_usable(self, names: Sequence[str]) -> list[Row]:
+        return [
+            {
+                "subnetwork": LINK + name,
+                **{
+                    field: value
+                    for field, value in self.show(name, self.require(name)).items()
+                    if field in ("network", "ipCidrRange", "purpose", "stackType")
+                },
+            }
+            for name in names
+        ]
+
+    # Policies, which grant the use of one subnetwork.
+
+    async def get_iam_policy(self, request: Any, caller: Caller) -> Any:
+        return message_of("Policy", self._policies.get(self._with_policy(request)))
+
+    async def set_iam_policy(self, request: Any, caller: Caller) -> Any:
+        body = as_row(request.region_set_policy_request_resource)
+        policy = body.get("policy") or {key: body[key] for key in body if key != "policy"}
+        name = self._with_policy(request)
+        return message_of("Policy", self._policies.set(name, policy, concurrent_change()))
+
+    async def test_iam_permissions(self, request: Any, caller: Caller) -> Any:
+        requested = request.test_permissions_request_resource.permissions
+        authority = self.context.registry.authority
+        granted = authority.granted_permissions(caller, self._with_policy(request), requested)
+        return message_of("TestPermissionsResponse", {"permissions": granted})
+
+    def _with_policy(self, request: Any) -> str:
+        name = self.name_of(request)
+        self.require(name)
+        return name
+
+    @property
+    def _policies(self) -> Policies:
+        return Policies(self.store)
 
     async def patch(self, request: Any, caller: Caller) -> Any:
         """A fingerprint is required (hashicorp/terraform-provider-google#1469)."""
