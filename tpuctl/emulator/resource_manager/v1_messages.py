@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tpuctl.emulator.resource_manager.definitions import Definition
+from tpuctl.emulator.wire.discovery.definitions import Definition
 from tpuctl.emulator.wire.messages import Method
 
 _STATES = ("LIFECYCLE_STATE_UNSPECIFIED", "ACTIVE", "DELETE_REQUESTED")
