@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from tests.support.callers import Member
@@ -14,13 +15,18 @@ def agent(number: int | str, service: str) -> str:
     return f"serviceAccount:service-{number}@{service}.iam.gserviceaccount.com"
 
 
+_numbers = count(1)
+
+
 class Keys:
     """Keys of one project and location; creating them enables the API."""
 
     def __init__(self, cloud: Any, project: str, location: str) -> None:
         self.owner = Member.owner(cloud)
         self.project = project
-        self.ring = f"projects/{project}/locations/{location}/keyRings/ring"
+        ring = f"ring-{next(_numbers)}"
+        self.ring = f"projects/{project}/locations/{location}/keyRings/{ring}"
+        self.options = f"--keyring={ring} --location={location} --project={project}"
         api = f"/v1/projects/{project}/services/cloudkms.googleapis.com:enable"
         self.owner.send_ok("POST", api)
         parent, _, id = self.ring.rpartition("/")

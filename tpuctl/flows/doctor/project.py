@@ -18,8 +18,8 @@ from tpuctl.flows.stack.plan import (
     Prepared,
     access_warnings,
     allowed_sources,
-    bucket_warnings,
     prepare_up,
+    resource_warnings,
     unread_warnings,
 )
 from tpuctl.flows.stack.role import path_of
@@ -335,7 +335,7 @@ class ProjectChecks:
         warnings = [
             *unread_warnings(prepared),
             *await access_warnings(self.stack, self.cloud, prepared.plan),
-            *bucket_warnings(prepared),
+            *resource_warnings(prepared),
         ]
         count = sum(change.is_work for change in prepared.plan)
         detail = f"`up` makes {counted(count, 'change')}"

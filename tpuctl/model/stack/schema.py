@@ -55,6 +55,13 @@ Image = Annotated[
         pattern=r"^(https://)?[A-Za-z0-9][A-Za-z0-9:._-]*(/[A-Za-z0-9][A-Za-z0-9:._-]*)*$"
     ),
 ]
+KmsKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^projects/([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]/locations/[a-z0-9-]+"
+        r"/keyRings/[A-Za-z0-9_-]{1,63}/cryptoKeys/[A-Za-z0-9_-]{1,63}$"
+    ),
+]
 MetadataKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,127}$")]
 
 
@@ -408,6 +415,14 @@ class NetworkSection(Section):
     tags: tuple[Tag, ...] = Field((), description="Additional network tags of the workers.")
 
 
+class EncryptionSection(Section):
+    kms_key: KmsKey | None = Field(
+        None,
+        description="Cloud KMS key that encrypts the bucket, data disks, and boot disks that `up` "
+        "creates: projects/P/locations/L/keyRings/R/cryptoKeys/K. Empty: Google's own keys.",
+    )
+
+
 class AccessSection(Section):
     ssh_key: KeyFile = Field("auto", description="Private key file; auto: tpuctl's key.")
     user: UserName = Field("auto", description="User on the workers; auto: your local user name.")
@@ -570,6 +585,7 @@ class StackFile(Section):
     )
     bucket: BucketSection = BucketSection()
     network: NetworkSection = NetworkSection()
+    encryption: EncryptionSection = EncryptionSection()
     access: AccessSection = AccessSection()
     limits: LimitsSection = LimitsSection()
     job: JobSection = JobSection()

@@ -11,6 +11,7 @@ from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.resources.base import StackResource
+from tpuctl.resources.machines.disk_key import disk_encryption
 
 SECONDS = 900.0
 MAX_ATTEMPTS = 8
@@ -163,6 +164,7 @@ def network_interface(stack: Stack, network: str) -> dict[str, Any]:
 def boot_disk(stack: Stack, image: str, size_gb: int, disk_type: str) -> dict[str, Any]:
     """The boot disk of a machine, deleted with it. `disk_type` is a path, or a template's name."""
     return {
+        **disk_encryption(stack),
         "boot": True,
         "auto_delete": True,
         "initialize_params": {

@@ -32,6 +32,7 @@ from tpuctl.resources.machines.compute_instance import (
     network_interface,
 )
 from tpuctl.resources.machines.disk import disk_name, disk_path
+from tpuctl.resources.machines.disk_key import key_differences
 from tpuctl.resources.machines.instance_metadata import (
     SCOPE,
     metadata_differs,
@@ -217,6 +218,9 @@ class Controller(LabeledResource):
         machine_type = observed.machine_type.rpartition("/")[2]
         if machine_type != self.section.machine_type:
             yield "machine type", machine_type, self.section.machine_type
+        for disk in observed.disks:
+            if disk.boot:
+                yield from key_differences(self.stack, disk, "boot disk")
         for interface in observed.network_interfaces:
             yield from network_differences(self.stack, interface.network, interface.subnetwork)
 

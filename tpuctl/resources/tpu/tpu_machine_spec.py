@@ -16,7 +16,12 @@ from tpuctl.model.stack.stack_rules import MAX_WAIT_SECONDS, MIN_WAIT_SECONDS
 from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.resources.base import time_of
-from tpuctl.resources.machines.compute_instance import boot_disk, metadata_items, network_interface
+from tpuctl.resources.machines.compute_instance import (
+    boot_disk,
+    metadata_items,
+    network_interface,
+)
+from tpuctl.resources.machines.disk_key import key_differences
 from tpuctl.resources.machines.instance_metadata import SCOPE, metadata_of
 from tpuctl.resources.network.network import network_differences
 
@@ -137,6 +142,8 @@ def machine_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str,
     for disk in observed.disks:
         if disk.boot and disk.disk_size_gb not in (0, size_gb):
             yield "boot disk", f"{disk.disk_size_gb} GB", f"{size_gb} GB"
+        if disk.boot:
+            yield from key_differences(stack, disk, "boot disk")
     for interface in observed.network_interfaces:
         yield from network_differences(stack, interface.network, interface.subnetwork)
 
