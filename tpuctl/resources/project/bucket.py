@@ -120,6 +120,7 @@ class Bucket(StorageBucket):
         self.deletes = delete or not self.stack.file.bucket.keep
         # As last observed:
         self.is_versioned = False
+        self.soft_delete_seconds = 0
         self.has_other_key = False
 
     @property
@@ -135,6 +136,7 @@ class Bucket(StorageBucket):
         if bucket is None:
             return None
         self.is_versioned = bool(bucket.versioning_enabled)
+        self.soft_delete_seconds = bucket.soft_delete_policy.retention_duration_seconds or 0
         self.has_other_key = self._has_other_key(bucket)
         if not self.is_user_named:
             await self.read_number()
@@ -220,16 +222,21 @@ class Bucket(StorageBucket):
                 )
             )
         if self.is_versioned:
-            warnings.append(self._versions_warning())
+            kept, option = "object versioning", "--no-versioning"
+            warnings.append(self._kept_warning(kept, "stays", option))
+        if self.soft_delete_seconds:
+            kept, option = "soft delete", "--clear-soft-delete"
+            time = f"stays for {format_duration(self.soft_delete_seconds)}"
+            warnings.append(self._kept_warning(kept, time, option))
         return warnings
 
-    def _versions_warning(self) -> Diagnostic:
+    def _kept_warning(self, feature: str, effect: str, option: str) -> Diagnostic:
         return Diagnostic(
             "Bucket keeps old versions",
-            f"gs://{self.name} has object versioning: each time a record or log is rewritten, "
-            "the former version stays, and is charged",
+            f"gs://{self.name} has {feature}: each time a record or log is rewritten, "
+            f"the former version {effect}, and is charged",
             f"Turn that off, unless you need it:\n"
-            f"    gcloud storage buckets update gs://{self.name} --no-versioning",
+            f"    gcloud storage buckets update gs://{self.name} {option}",
         )
 
     def is_ours(self, observed: Any) -> bool:
