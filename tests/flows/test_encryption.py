@@ -48,7 +48,8 @@ async def test_everything_is_encrypted_with_the_key(
     key = await asyncio.to_thread(keys.create, f"key-{len(tpu)}")
     disks = "data_disks: [{size_gb: 20}]"
     bench = project.stack(
-        ", ".join(filter(None, [disks, tpu])), f"controller: {{}}\n{encrypted_with(key)}"
+        ", ".join(filter(None, [disks, tpu])),
+        f"controller: {{secure_boot: true}}\n{encrypted_with(key)}",
     )
     prepared = await bench.provision()
     [change] = [change for change in prepared.plan if change.address.startswith("key/")]

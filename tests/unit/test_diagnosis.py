@@ -210,6 +210,8 @@ OURS = "projects/ubuntu-os-accelerator-images"
         (SHIELDED, {"enforce": True}, "", None),
         (SHIELDED, {"enforce": True}, "controller: {}\n", True),
         (SHIELDED, {"enforce": True}, AT_COMPUTE, True),
+        (SHIELDED, {"enforce": True}, "controller: {secure_boot: true}\n", None),
+        (SHIELDED, {"enforce": True}, AT_COMPUTE.replace("}", ", secure_boot: true}"), None),
         (SHIELDED, {"enforce": False}, AT_COMPUTE, None),
         (CMEK, {"values": {"deniedValues": ["storage.googleapis.com"]}}, "", True),
         (CMEK, {"values": {"deniedValues": ["storage.googleapis.com"]}}, WITH_KEY, None),

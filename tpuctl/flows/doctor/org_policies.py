@@ -181,16 +181,16 @@ def _os_login(stack: Stack, rules: Rules) -> Verdict | None:
 def _shielded(stack: Stack, rules: Rules) -> Verdict | None:
     if not _is_enforced(rules):
         return None
-    if stack.is_compute:
-        return Verdict(
-            "the TPU machines would need Secure Boot, which tpuctl does not enable",
-            "Instances of Compute Engine cannot be created without it.",
-        )
-    if stack.controller is None:
+    keys = []
+    if stack.is_compute and not stack.file.tpu.secure_boot:
+        keys.append("tpu: {secure_boot: true}")
+    if stack.controller is not None and not stack.controller.secure_boot:
+        keys.append("controller: {secure_boot: true}")
+    if not keys:
         return None
     return Verdict(
-        "the controller would need Secure Boot, which tpuctl does not enable",
-        "A TPU VM needs no controller." if stack.is_node else "Remove `controller`.",
+        "machines of Compute Engine need Secure Boot",
+        "Turn it on; their images must support it:\n" + "\n".join(f"    {key}" for key in keys),
     )
 
 

@@ -324,6 +324,11 @@ class TpuSection(Section):
     boot_disk: BootDiskSection = Field(
         BootDiskSection(), description="Boot disk of each worker on Compute Engine."
     )
+    secure_boot: bool = Field(
+        False,
+        description="Create the workers as Shielded VMs with Secure Boot, as the policy "
+        "compute.requireShieldedVm demands for machines of Compute Engine.",
+    )
     data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
     any_of: tuple[
         Annotated[
@@ -369,6 +374,11 @@ class ControllerSection(Section):
         description="Image family, PROJECT/FAMILY or PROJECT/images/IMAGE; auto: for a TPU node, "
         "the "
         "image with its TensorFlow, else ubuntu-2204-lts; for a TPU VM, ubuntu-2404-lts-amd64.",
+    )
+    secure_boot: bool = Field(
+        False,
+        description="Create it as a Shielded VM with Secure Boot, as the policy "
+        "compute.requireShieldedVm demands.",
     )
     scopes: Literal["auto"] | tuple[str, ...] = Field(
         "auto", description="OAuth scopes of the service account; auto: cloud-platform."

@@ -285,6 +285,7 @@ def _comparable(properties: Any) -> tuple[object, ...]:
         properties.machine_type,
         (disk.disk_size_gb, disk.disk_type, disk.source_image.partition("projects/")[2]),
         attached.disk_encryption_key.kms_key_name,
+        properties.shielded_instance_config.enable_secure_boot,
         (interface.subnetwork.rpartition("/")[2], len(interface.access_configs)),
         [account.email for account in properties.service_accounts],
         dict(properties.labels),
