@@ -222,12 +222,12 @@ class Bucket(StorageBucket):
                 )
             )
         if self.is_versioned:
-            kept, option = "object versioning", "--no-versioning"
-            warnings.append(self._kept_warning(kept, "stays", option))
+            feature, option = "object versioning", "--no-versioning"
+            warnings.append(self._kept_warning(feature, "stays", option))
         if self.soft_delete_seconds:
-            kept, option = "soft delete", "--clear-soft-delete"
+            feature, option = "soft delete", "--clear-soft-delete"
             time = f"stays for {format_duration(self.soft_delete_seconds)}"
-            warnings.append(self._kept_warning(kept, time, option))
+            warnings.append(self._kept_warning(feature, time, option))
         return warnings
 
     def _kept_warning(self, feature: str, effect: str, option: str) -> Diagnostic:
