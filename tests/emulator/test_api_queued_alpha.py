@@ -10,7 +10,7 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2alpha1
 from google.protobuf import field_mask_pb2
 
-from tests.support.locations import PARENT, PROJECT
+from tests.support.locations import PARENT, PROJECT, REGION
 from tests.support.polling import async_until, until
 
 NODE = f"{PARENT}/nodes/n"
@@ -56,7 +56,7 @@ def test_nodes_are_shared_with_v2(cloud: Any) -> None:
     config = tpu_v2alpha1.AcceleratorConfig(
         type_=tpu_v2alpha1.AcceleratorConfig.Type.V3, topology="2x2"
     )
-    key = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+    key = f"projects/p/locations/{REGION}/keyRings/r/cryptoKeys/k"
     requested = tpu_v2alpha1.Node(
         accelerator_config=config,
         runtime_version=RUNTIME,

@@ -27,6 +27,7 @@ DOCUMENTS: Mapping[str, str] = {
     "iamcredentials.v1": "google.iam.credentials.v1",
     "cloudbilling.v1": "google.cloud.billing.v1",
     "oslogin.v1": "google.cloud.oslogin.v1",
+    "cloudkms.v1": "google.cloud.kms.v1",
     "orgpolicy.v2": "google.cloud.orgpolicy.v2",
     "secretmanager.v1": "google.cloud.secretmanager.v1",
     "storage.v1": "google.storage.v1",

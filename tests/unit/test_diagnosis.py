@@ -190,6 +190,10 @@ def test_allowed_locations(rule: dict[str, object], yes: list[str], no: list[str
 
 
 IMAGES, SHIELDED = "compute.trustedImageProjects", "compute.requireShieldedVm"
+CMEK, KEYS = "gcp.restrictNonCmekServices", "gcp.restrictCmekCryptoKeyProjects"
+WITH_KEY = (
+    "encryption: {kms_key: projects/our-keys/locations/europe-west4/keyRings/r/cryptoKeys/k}\n"
+)
 IN_EUROPE = "tpu: {type: v3-8, zones: [europe-west4-a]}\n"
 WITHOUT_OS_LOGIN = "tpu: {type: v3-8, metadata: {enable-oslogin: 'FALSE'}}\n"
 AT_COMPUTE = "tpu: {api: compute, type: v6e-4, zones: [us-east5-b]}\n"
@@ -208,7 +212,16 @@ OURS = "projects/ubuntu-os-accelerator-images"
         (SHIELDED, {"enforce": True}, "", None),
         (SHIELDED, {"enforce": True}, "controller: {}\n", True),
         (SHIELDED, {"enforce": True}, AT_COMPUTE, True),
+        (SHIELDED, {"enforce": True}, "controller: {secure_boot: true}\n", None),
+        (SHIELDED, {"enforce": True}, AT_COMPUTE.replace("}", ", secure_boot: true}"), None),
         (SHIELDED, {"enforce": False}, AT_COMPUTE, None),
+        (CMEK, {"values": {"deniedValues": ["storage.googleapis.com"]}}, "", True),
+        (CMEK, {"values": {"deniedValues": ["storage.googleapis.com"]}}, WITH_KEY, None),
+        (CMEK, {"values": {"deniedValues": ["compute.googleapis.com"]}}, "", None),
+        (CMEK, {"values": {"deniedValues": ["compute.googleapis.com"]}}, "controller: {}\n", True),
+        (KEYS, {"values": {"allowedValues": ["under:projects/other-keys"]}}, WITH_KEY, True),
+        (KEYS, {"values": {"allowedValues": ["projects/our-keys"]}}, WITH_KEY, None),
+        (KEYS, {"values": {"allowedValues": ["under:folders/1"]}}, WITH_KEY, None),
         ("iam.disableServiceAccountCreation", {"enforce": True}, "", True),
         ("iam.allowedPolicyMemberDomains", {"values": {"allowedValues": ["C0a"]}}, "", None),
         ("gcp.resourceLocations", {"values": {"allowedValues": ["in:us-locations"]}}, "", True),

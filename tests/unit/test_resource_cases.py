@@ -30,6 +30,7 @@ from tpuctl.flows.stack.permissions import required_permissions
 from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.stack import load_stack
+from tpuctl.resources.access.key_use import KeyState
 from tpuctl.resources.access.policy_grants import Grants
 from tpuctl.resources.access.secret_grants import ABSENT
 from tpuctl.resources.base import StackResource
@@ -127,6 +128,7 @@ OBSERVED = {
     "grants": grants,
     "group": group,
     "instance": lambda facts: compute_types().Instance(facts),
+    "key": lambda facts: KeyState(**facts),
     "network": lambda facts: Networks(facts["usable"], facts.get("own")),
     "node": Node,
     "node-grants": grants,

@@ -19,6 +19,7 @@ from tpuctl.resources.access.iam_grants import (
     NodeGrants,
     ProjectGrants,
 )
+from tpuctl.resources.access.key_use import KeyUse
 from tpuctl.resources.access.secret_grants import SecretGrants
 from tpuctl.resources.access.service_account import ServiceAccount
 from tpuctl.resources.base import CloudKind, StackResource
@@ -55,6 +56,7 @@ KINDS: tuple[type[CloudKind], ...] = (
     Controller,
     DataDisk,
     Address,
+    KeyUse,
     Bucket,
     BucketGrants,
     BudgetBucket,
@@ -100,6 +102,7 @@ def resources_of(
     if race is not None:
         networks = (Network(stack.at(place), cloud) for place in race.places)
         requests = [RacedRequest(network, public_key, race) for network in networks]
+    key_use = KeyUse(stack, cloud)
     resources: list[StackResource] = [
         Project(stack, cloud),
         Services(stack, cloud),
@@ -108,7 +111,8 @@ def resources_of(
         HostFirewall(network, sources),
         SshDenyRule(network),
         WorkerRule(network),
-        Bucket(stack, cloud, delete=delete_bucket),
+        key_use,
+        Bucket(stack, cloud, delete=delete_bucket, awaits_key=lambda: key_use.has_granted),
         BucketGrants(stack, cloud),
         BudgetBucket(stack, cloud),
         BudgetGrants(stack, cloud),

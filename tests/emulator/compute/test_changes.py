@@ -11,6 +11,7 @@ from google.api_core import exceptions
 from google.cloud import compute_v1
 
 from tests.support.callers import Member, grant, make_role
+from tpuctl.local_cloud import remote_control
 
 NAME = "projects/local-project/zones/europe-west4-a/instances/controller"
 AT: dict[str, str] = {"instance": "controller"}
@@ -396,3 +397,15 @@ async def test_subnetwork_list_builds_only_requested_page(
         assert len(all_links) == len(set(all_links)) == 6 * len(regions)  # with the default network
 
     await asyncio.to_thread(run)
+
+
+def test_policy_demands_shielded_instances(engine: Any) -> None:
+    """The words: hashicorp/packer#7846."""
+    policies = {"compute.requireShieldedVm": True}
+    remote_control.change_settings(engine.cloud.local_cloud, policies=policies)
+    message = "Secure Boot is not enabled in the 'shielded_instance_config' field"
+    with pytest.raises(exceptions.PreconditionFailed, match=message):
+        engine.insert(engine.controller())
+    names = ("enable_secure_boot", "enable_vtpm", "enable_integrity_monitoring")
+    config = {"shielded_instance_config": dict.fromkeys(names, True)}
+    engine.wait_ok(engine.insert({**engine.controller(), **config}))

@@ -158,7 +158,7 @@ def test_snapshot_insert_without_disk_method(engine: Any) -> None:
 
 UBUNTU = "projects/ubuntu-os-cloud/global/images/family/ubuntu-2204-lts"
 KEY = {"raw_key": "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="}
-KMS = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
+KMS = "projects/p/locations/europe-west4/keyRings/r/cryptoKeys/k"
 # Of an additional disk: what the request says, and the disk that deleting the instance leaves.
 DISK_FORMS: dict[str, tuple[dict[str, Any], str]] = {
     "local SSD": ({"type_": "SCRATCH", "initialize_params": {"disk_type": "local-ssd"}}, ""),

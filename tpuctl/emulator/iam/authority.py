@@ -179,6 +179,8 @@ class Authority:
             bucket = self._store.get_json("bucket", name) or {}
             project = self._projects.find(str(bucket.get("projectNumber", "")))
             return f"projects/{project['id']}" if project else ""
+        if "/cryptoKeys/" in name:
+            return resource.partition("/cryptoKeys/")[0]
         if kind == "projects" and "/" in name:
             return f"projects/{name.partition('/')[0]}"
         if kind == "projects":

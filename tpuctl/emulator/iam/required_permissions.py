@@ -34,7 +34,7 @@ class PolicyResources:
         self._projects = projects
 
     def resolve(self, name: str) -> str:
-        """The project, account, secret, bucket, container or billing account of a name, or ""."""
+        """The project, account, secret, key, bucket, container or billing account, or ""."""
         parts = name.split("/")
         if len(parts) < 2 or not parts[1]:
             return ""
@@ -49,6 +49,8 @@ class PolicyResources:
             return self.account(parts[3], parts[1])
         if parts[2:3] == ["secrets"] and len(parts) > 3:
             return f"{self.project(parts[1])}/secrets/{parts[3]}"
+        if parts[4:5] == ["keyRings"] and len(parts) > 5:  # a key ring, or a key
+            return "/".join([self.project(parts[1]), *parts[2:8]])
         return self.project(parts[1])
 
     def project(self, name: str) -> str:

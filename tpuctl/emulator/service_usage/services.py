@@ -28,6 +28,7 @@ _LISTED = (
     "cloudapis",
     "cloudbilling",
     "cloudbuild",
+    "cloudkms",
     "cloudquotas",
     "cloudresourcemanager",
     "compute",

@@ -28,6 +28,8 @@ CONSTRAINTS: Mapping[str, bool] = {
     "compute.trustedImageProjects": True,
     "compute.vmExternalIpAccess": True,
     "gcp.resourceLocations": True,
+    "gcp.restrictCmekCryptoKeyProjects": True,
+    "gcp.restrictNonCmekServices": True,
     "iam.allowedPolicyMemberDomains": True,
     "iam.automaticIamGrantsForDefaultServiceAccounts": False,
     "iam.disableServiceAccountCreation": False,
@@ -57,7 +59,7 @@ class OrgPolicies:
         """The rules in force for a project, folder or organization, or the default."""
         is_list = CONSTRAINTS.get(constraint, False)
         rules: list[Rule] = []
-        for ancestor in self._ancestors(resource):
+        for ancestor in self.ancestors(resource):
             policy = self._store.get_json(KIND, f"{ancestor}/policies/{constraint}")
             if policy is None:
                 continue
@@ -97,13 +99,14 @@ class OrgPolicies:
         project = self._projects.find(name.partition("/")[0])
         return f"projects/{project['id']}" if project else ORGANIZATION
 
-    def _ancestors(self, resource: str) -> Iterator[str]:
+    def ancestors(self, resource: str) -> Iterator[str]:
+        """A project, folder or organization, and what it is in."""
         yield resource
         if resource.startswith("projects/"):
             project = self._projects.find(resource.partition("/")[2])
             parent = str(project["parent"]) if project else ""
             if parent:
-                yield from self._ancestors(parent)
+                yield from self.ancestors(parent)
         elif resource == FOLDER:
             yield ORGANIZATION
 
@@ -127,7 +130,7 @@ def _covers(entry: str, value: str) -> bool:
     """
     group = _GROUP.fullmatch(entry)
     if group is None:
-        return entry.removeprefix("is:") == value
+        return entry.removeprefix("is:").removeprefix("under:") == value
     name = "europe" if group[1] == "eu" else group[1]
     names = {value, region_of(value)} if value in zones() else {value}
     return any(candidate == name or candidate.startswith(f"{name}-") for candidate in names) or (

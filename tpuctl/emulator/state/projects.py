@@ -31,6 +31,7 @@ _TITLES = {
     "cloudapis.googleapis.com": "Google Cloud APIs",
     "cloudbilling.googleapis.com": "Cloud Billing API",
     "cloudbuild.googleapis.com": "Cloud Build API",
+    "cloudkms.googleapis.com": "Cloud Key Management Service (KMS) API",
     "cloudquotas.googleapis.com": "Cloud Quotas API",
     "cloudresourcemanager.googleapis.com": "Cloud Resource Manager API",
     "compute.googleapis.com": "Compute Engine API",

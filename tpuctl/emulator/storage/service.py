@@ -239,7 +239,7 @@ class StorageService(Service):
             names = (bucket, name, request.param("userProject"))
             async with self._track("objects.get", request.caller, *names, streams=True):
                 check_parameters("objects.get", request.query)
-                stored = self._objects.load(request.query, bucket, name)
+                stored = self._objects.load_readable(request.query, bucket, name)
                 with self._objects.files.open(stored.file) as file:
                     return await send_media(request, stored, file)
         except ApiError as error:

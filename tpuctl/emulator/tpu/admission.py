@@ -16,6 +16,7 @@ from google.cloud.tpu_v2.types import cloud_tpu
 from tpuctl import catalog
 from tpuctl.catalog.compute_tpu import flex_start_zones
 from tpuctl.emulator.faults.google_messages import fault_error
+from tpuctl.emulator.iam.crypto_keys import KEY, UnusableKey
 from tpuctl.emulator.iam.policies import ACCOUNTS, is_visible
 from tpuctl.emulator.machines.interface import Endpoint
 from tpuctl.emulator.state.constraints import OrgPolicies
@@ -84,10 +85,17 @@ class Admission:
         self._registry = registry
         self._store = registry.store
 
-    def check(self, project: Project, zone: str, node: Any) -> AdmittedNode:
-        """Raise an error if the node is invalid; capacity and quota are checked elsewhere."""
+    def check(
+        self, project: Project, zone: str, node: Any, extras: Mapping[str, Any]
+    ) -> AdmittedNode:
+        """Raise an error if the node is invalid; capacity and quota are checked elsewhere.
+
+        `extras` are fields that the client's node lacks.
+        """
         accelerator = check_offering(zone, node)
         self.check_location(project, zone)
+        config = extras.get("bootDiskConfig", {})
+        self._check_key(project, zone, config.get("customerEncryptionKey", {}).get("kmsKeyName"))
         check_labels(node.labels)
         for tag in node.tags:
             if not _TAG.fullmatch(tag):
@@ -259,6 +267,27 @@ class Admission:
         ):
             values = {"zone": zone, "project_number": project["number"]}
             raise fault_error({"kind": "error", "google_error": "location-policy"}, values)
+
+    def _check_key(self, project: Project, zone: str, key: str | None) -> None:
+        """The key's location, and that Compute Engine's agent needs it:
+        docs.cloud.google.com/tpu/docs/cmek-tpu. The words are Compute Engine's."""
+        keys = self._registry.keys
+        constraint = keys.violation(project, "tpu.googleapis.com", key or "")
+        if constraint:
+            text = f"Constraint constraints/{constraint} violated for project {project['id']}."
+            raise ApiError("FAILED_PRECONDITION", text)
+        if not key:
+            return
+        match = KEY.fullmatch(key)
+        if match is None or match["location"] != catalog.region_of(zone):
+            raise bad_request(f'The key "{key}" is not in region "{catalog.region_of(zone)}".')
+        agent = f"service-{project['number']}@compute-system.iam.gserviceaccount.com"
+        try:
+            keys.usable_version(key, agent)
+        except UnusableKey as problem:
+            raise bad_request(
+                f"Cloud KMS error when using key {problem.name}: {problem.explanation}"
+            ) from problem
 
     def check_disks(
         self, project: Project, zone: str, type_name: str, disks: Sequence[Any]

@@ -111,6 +111,7 @@ API = GoogleApi(
             api=_ACCESS.host,
             refused=_REFUSED,
             has_explicit_operations=True,
+            messages="tpuctl.emulator.tpu.extended_messages",
         ),
         Surface(
             "google.cloud.tpu.v1.Tpu",

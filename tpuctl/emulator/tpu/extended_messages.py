@@ -62,10 +62,25 @@ def _pool(package: str) -> Any:
             _add(message, "use_tpu_vm", "", _Field.TYPE_BOOL)
     if source.package == "google.cloud.tpu.v2alpha1":
         _add_flex_start(file)
+    else:
+        _add_boot_disk_config(file)
     pool = descriptor_pool.DescriptorPool()
     _copy_dependencies(source, pool, set())
     pool.AddSerializedFile(file.SerializeToString())
     return pool
+
+
+def _add_boot_disk_config(file: Any) -> None:
+    """In Google's discovery document of v2: tpuctl/emulator/wire/discovery/tpu.v2.json."""
+    prefix = f".{file.package}"
+    _add(
+        file.message_type.add(name="CustomerEncryptionKey"), "kms_key_name", "", _Field.TYPE_STRING
+    )
+    config = file.message_type.add(name="BootDiskConfig")
+    _add(config, "customer_encryption_key", f"{prefix}.CustomerEncryptionKey")
+    for message in file.message_type:
+        if message.name == "Node":
+            _add(message, "boot_disk_config", f"{prefix}.BootDiskConfig")
 
 
 def _add_flex_start(file: Any) -> None:

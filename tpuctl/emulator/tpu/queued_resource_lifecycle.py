@@ -288,7 +288,7 @@ class QueuedResourceEngine:
         planned = []
         for name, spec in zip(node_names(document), document["tpu"]["nodeSpec"], strict=True):
             requested = node_of(spec)
-            admitted = self._admission.check(project, zone, requested)
+            admitted = self._admission.check(project, zone, requested, spec.get("_extras", {}))
             try:
                 endpoints = await self._nodes.reserve(name, admitted.accelerator.workers)
             except MachineError as error:

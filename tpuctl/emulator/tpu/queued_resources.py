@@ -196,7 +196,7 @@ class QueuedResources:
                 "queuedResource": f"{location}/queuedResources/{queued_id}",
             }
             node_spec = {"parent": location, "node": node, "_type": ""}
-            admitted = self._admission.check(project, zone, node_of(node_spec))
+            admitted = self._admission.check(project, zone, node_of(node_spec), node_extras(node))
             node_spec["_type"] = admitted.accelerator.name
             node_spec["_extras"] = node_extras(node)
             for node_id in _node_ids(spec, queued_id):

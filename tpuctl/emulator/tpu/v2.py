@@ -19,6 +19,7 @@ from tpuctl.emulator.tpu.extended_messages import extended
 from tpuctl.emulator.tpu.node_handlers import NodeHandlers
 from tpuctl.emulator.tpu.nodes import PORT_KEY, Node, Nodes, NodeState, require_state
 from tpuctl.emulator.tpu.offerings import OfferingHandlers, bad_request
+from tpuctl.emulator.tpu.queued_resource_store import node_extras
 from tpuctl.emulator.tpu.queued_resources import QueuedResources, as_v2_queued, from_v2
 from tpuctl.emulator.tpu.quota import Demand, wants_spot
 from tpuctl.emulator.tpu.v1_nodes import NodesV1
@@ -54,26 +55,40 @@ class TpuService(NodeHandlers, OfferingHandlers):
         api: str = "v2",
         extras: Mapping[str, Any] | None = None,
     ) -> Any:
-        """`extras`: fields that only another API version has."""
+        """`extras`: fields that the client's node lacks, if another API version has them."""
         project, zone = self._project_and_zone(request.parent)
         check_node_id(request.node_id)
-        admitted = self._admission.check(project, zone, request.node)
+        if extras is None:
+            extras = node_extras(json_format.MessageToDict(request.node))
+        requested = _as_node(request.node)
+        admitted = self._admission.check(project, zone, requested, extras)
         name = f"projects/{project['id']}/locations/{zone}/nodes/{request.node_id}"
-        demand = Demand(zone, admitted.accelerator, wants_spot(request.node))
+        demand = Demand(zone, admitted.accelerator, wants_spot(requested))
         self._require_unused_name(name)
         self._quota.require(project, [demand])
         endpoints = await self._reserve(name, admitted.accelerator.workers)
         self._quota.require(project, [demand])
-        node = self._admission.build(name, request.node, project, admitted, endpoints)
+        node = self._admission.build(name, requested, project, admitted, endpoints)
         refusal = self._admission.creation_failure(project, node)
         with self._registry.store.transaction():
             self._nodes.save(node)
-            self._nodes.save_extras(name, extras or {})
+            self._nodes.save_extras(name, extras)
             record = self._nodes.begin("create", node, api=api, refusal=refusal)
         return self._operations.message(record)
 
+    async def get_node(self, request: Any, caller: Caller) -> Any:
+        """With its `bootDiskConfig`, which lists leave out."""
+        node = await super().get_node(request, caller)
+        config = self._nodes.extras(node.name).get("bootDiskConfig")
+        if config is None:
+            return node
+        fields = {**json_format.MessageToDict(node), "bootDiskConfig": config}
+        message = extended(cloud_tpu.Node.pb())()
+        return json_format.ParseDict(fields, message, ignore_unknown_fields=True)
+
     async def update_node(self, request: Any, caller: Caller, *, api: str = "v2") -> Any:
-        node = self._get(request.node.name)
+        requested = _as_node(request.node)
+        node = self._get(requested.name)
         require_state("update", node, NodeState.READY, NodeState.STOPPED)
         paths = sorted(set(request.update_mask.paths))
         refused = [path for path in paths if path not in _UPDATABLE]
@@ -83,22 +98,22 @@ class TpuService(NodeHandlers, OfferingHandlers):
             )
         fields = [path.partition(".")[0] for path in paths]
         if "labels" in fields:
-            check_labels(request.node.labels)
+            check_labels(requested.labels)
         project, zone = self._project_and_zone(node.name)
         if "data_disks" in fields:
-            disks = request.node.data_disks
+            disks = requested.data_disks
             self._admission.check_disks(project, zone, node.accelerator_type, disks)
         if _EXTERNAL in paths:
-            self._admission.check_external(project, zone, [request.node.network_config])
+            self._admission.check_external(project, zone, [requested.network_config])
         changes = Node()
         for field in fields:
             if field == "description":
-                changes.description = request.node.description
+                changes.description = requested.description
             elif field == "network_config":
-                enabled = request.node.network_config.enable_external_ips
+                enabled = requested.network_config.enable_external_ips
                 changes.network_config.enable_external_ips = enabled
             else:
-                getattr(changes, field).MergeFrom(getattr(request.node, field))
+                getattr(changes, field).MergeFrom(getattr(requested, field))
         record = self._nodes.begin(
             "update",
             node,
@@ -218,3 +233,9 @@ def _full_subnetwork(node: str, text: str) -> str:
     _, project, _, zone, *_ = node.split("/")
     region = region_of(zone)
     return f"projects/{project}/regions/{region}/subnetworks/{name.rpartition('/')[2]}"
+
+
+def _as_node(message: Any) -> Any:
+    """The client's message, without the fields that it lacks."""
+    fields = json_format.MessageToDict(message)
+    return json_format.ParseDict(fields, Node(), ignore_unknown_fields=True)

@@ -13,6 +13,7 @@ from tpuctl.emulator.faults.fault import Faults
 from tpuctl.emulator.faults.traffic import Caller, Traffic
 from tpuctl.emulator.faults.weather import Occupant, Weather
 from tpuctl.emulator.iam.authority import Authority
+from tpuctl.emulator.iam.crypto_keys import CryptoKeys
 from tpuctl.emulator.iam.guard import Guard
 from tpuctl.emulator.iam.tokens import AccessTokens
 from tpuctl.emulator.machines.interface import Host
@@ -54,6 +55,7 @@ class Registry:
     projects: Directory = field(init=False)
     settings: Settings = field(init=False)
     authority: Authority = field(init=False)
+    keys: CryptoKeys = field(init=False)
     faults: Faults = field(init=False)
     traffic: Traffic = field(init=False)
     weather: Weather = field(init=False)
@@ -69,6 +71,7 @@ class Registry:
         agents = {api.access.host: api.access.agents for api in self.apis}
         self.faults = Faults(self.store)
         self.authority = Authority(self.store, self.settings, self.projects, agents, self.faults)
+        self.keys = CryptoKeys(self.store, self.projects, self.authority.allows)
         self.projects.on_first_enabled = self.authority.grant_service_agents
         self.traffic = Traffic(self.faults, self._project_number, self._describe)
         self.weather = Weather(

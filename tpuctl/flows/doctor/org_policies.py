@@ -182,16 +182,16 @@ def _os_login(stack: Stack, rules: Rules) -> Verdict | None:
 def _shielded(stack: Stack, rules: Rules) -> Verdict | None:
     if not _is_enforced(rules):
         return None
-    if stack.is_compute:
-        return Verdict(
-            "the TPU machines would need Secure Boot, which tpuctl does not enable",
-            "Instances of Compute Engine cannot be created without it.",
-        )
-    if stack.controller is None:
+    keys = []
+    if stack.is_compute and not stack.file.tpu.secure_boot:
+        keys.append("tpu: {secure_boot: true}")
+    if stack.controller is not None and not stack.controller.secure_boot:
+        keys.append("controller: {secure_boot: true}")
+    if not keys:
         return None
     return Verdict(
-        "the controller would need Secure Boot, which tpuctl does not enable",
-        "A TPU VM needs no controller." if stack.is_node else "Remove `controller`.",
+        "machines of Compute Engine need Secure Boot",
+        "Turn it on; their images must support it:\n" + "\n".join(f"    {key}" for key in keys),
     )
 
 
@@ -207,12 +207,45 @@ def _images(stack: Stack, rules: Rules) -> Verdict | None:
     )
 
 
+def _without_key(stack: Stack, rules: Rules) -> Verdict | None:
+    """Services that may not create what only Google's keys encrypt."""
+    services = ["storage.googleapis.com"]
+    if stack.is_compute or stack.controller is not None or stack.file.tpu.data_disks:
+        services.append("compute.googleapis.com")
+    if not stack.is_compute:
+        services.append("tpu.googleapis.com")
+    closed = [service for service in services if not _is_allowed(service, rules)]
+    if stack.crypto_key is not None or not closed:
+        return None
+    return Verdict(
+        f"{', '.join(closed)} may not encrypt with Google's own keys",
+        "Set a key of your organization:\n"
+        f"    encryption: {{kms_key: projects/P/locations/{stack.region}/keyRings/R/cryptoKeys/K}}",
+    )
+
+
+def _keys_of_projects(stack: Stack, rules: Rules) -> Verdict | None:
+    """Folders and organizations are not looked up: the key's project may be in one."""
+    key = stack.crypto_key
+    allowed = [entry for rule in rules for entry in rule.values.allowed_values]
+    names = [entry.removeprefix("is:").removeprefix("under:") for entry in allowed]
+    is_project = all(name.startswith("projects/") for name in names)
+    if key is None or not names or not is_project or f"projects/{key.project}" in names:
+        return None
+    return Verdict(
+        f"keys of project {key.project} are not allowed",
+        f"Set encryption.kms_key to a key of {', '.join(names)}.",
+    )
+
+
 POLICIES: Mapping[str, Evaluate] = {
     "compute.vmExternalIpAccess": _external,
     "compute.requireOsLogin": _os_login,
     "compute.requireShieldedVm": _shielded,
     "compute.trustedImageProjects": _images,
     "gcp.resourceLocations": _locations,
+    "gcp.restrictCmekCryptoKeyProjects": _keys_of_projects,
+    "gcp.restrictNonCmekServices": _without_key,
     "iam.disableServiceAccountCreation": _accounts,
     "iam.allowedPolicyMemberDomains": _members,
 }

@@ -19,9 +19,9 @@ from tpuctl.flows.stack.plan import (
     Prepared,
     access_warnings,
     allowed_sources,
-    bucket_warnings,
     host_warnings,
     prepare_up,
+    resource_warnings,
     unread_warnings,
 )
 from tpuctl.flows.stack.role import path_of
@@ -349,7 +349,7 @@ class ProjectChecks:
             *unread_warnings(prepared),
             *await access_warnings(self.stack, self.cloud, prepared.plan),
             *await host_warnings(prepared, self.cloud),
-            *bucket_warnings(prepared),
+            *resource_warnings(prepared),
         ]
         count = sum(change.is_work for change in prepared.plan)
         detail = f"`up` makes {counted(count, 'change')}"

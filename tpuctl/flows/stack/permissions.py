@@ -162,6 +162,8 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
             ]
         return []
     granted = {*answer.permissions}
+    # The plan asks the key itself, which may be another project's, and goes on without a grant.
+    granted |= {item.name for item in required if item.name.startswith("cloudkms.")}
     if any(permission.name == ACT_AS for permission in required) and ACT_AS not in granted:
         granted |= await _on_account(stack, cloud)
     on_buckets = {

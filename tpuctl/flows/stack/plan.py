@@ -49,6 +49,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.charges import is_charged
 from tpuctl.model.status.inventory import InventoryItem, ResourceKind
 from tpuctl.remote.iap import RELAY_RANGE
+from tpuctl.resources.access.key_use import KeyUse
 from tpuctl.resources.access.secret_grants import removed_grants
 from tpuctl.resources.access.service_account import require_account
 from tpuctl.resources.composition import (
@@ -182,7 +183,7 @@ async def plan(
         *await host_warnings(prepared, cloud),
         *await _worker_warnings(prepared, cloud),
         *_runtime_warnings(prepared),
-        *bucket_warnings(prepared),
+        *resource_warnings(prepared),
     ]
     if candidate is None and prepared.creates_tpu_node:
         context.emit(WarningIssued(closed_api_warning(prepared.stack)))
@@ -422,10 +423,11 @@ def _creates_machines(plan: Plan) -> bool:
     )
 
 
-def bucket_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
-    """Warnings about the stack's bucket."""
-    buckets = (resource for resource in prepared.resources if isinstance(resource, Bucket))
-    return [warning for bucket in buckets for warning in bucket.warnings]
+def resource_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
+    """Warnings about the stack's bucket, and its key."""
+    kinds = (Bucket, KeyUse)
+    resources = (resource for resource in prepared.resources if isinstance(resource, kinds))
+    return [warning for resource in resources for warning in resource.warnings]
 
 
 async def _worker_warnings(prepared: Prepared, cloud: Cloud) -> Sequence[Diagnostic]:

@@ -67,6 +67,13 @@ Image = Annotated[
         pattern=r"^(https://)?[A-Za-z0-9][A-Za-z0-9:._-]*(/[A-Za-z0-9][A-Za-z0-9:._-]*)*$"
     ),
 ]
+KmsKey = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^projects/([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]/locations/[a-z0-9-]+"
+        r"/keyRings/[A-Za-z0-9_-]{1,63}/cryptoKeys/[A-Za-z0-9_-]{1,63}$"
+    ),
+]
 MetadataKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,127}$")]
 
 
@@ -329,6 +336,11 @@ class TpuSection(Section):
     boot_disk: BootDiskSection = Field(
         BootDiskSection(), description="Boot disk of each worker on Compute Engine."
     )
+    secure_boot: bool = Field(
+        False,
+        description="Create the workers as Shielded VMs with Secure Boot, as the policy "
+        "compute.requireShieldedVm demands for machines of Compute Engine.",
+    )
     data_disks: tuple[DataDisk, ...] = Field((), description="Disks attached to the workers.")
     any_of: tuple[
         Annotated[
@@ -374,6 +386,11 @@ class ControllerSection(Section):
         description="Image family, PROJECT/FAMILY or PROJECT/images/IMAGE; auto: for a TPU node, "
         "the "
         "image with its TensorFlow, else ubuntu-2204-lts; for a TPU VM, ubuntu-2404-lts-amd64.",
+    )
+    secure_boot: bool = Field(
+        False,
+        description="Create it as a Shielded VM with Secure Boot, as the policy "
+        "compute.requireShieldedVm demands.",
     )
     scopes: Literal["auto"] | tuple[str, ...] = Field(
         "auto", description="OAuth scopes of the service account; auto: cloud-platform."
@@ -421,6 +438,14 @@ class NetworkSection(Section):
         (), description="IPv4 ranges to allow; empty: this machine's public address."
     )
     tags: tuple[Tag, ...] = Field((), description="Additional network tags of the workers.")
+
+
+class EncryptionSection(Section):
+    kms_key: KmsKey | None = Field(
+        None,
+        description="Cloud KMS key that encrypts the bucket, data disks, and boot disks that `up` "
+        "creates: projects/P/locations/L/keyRings/R/cryptoKeys/K. Empty: Google's own keys.",
+    )
 
 
 class AccessSection(Section):
@@ -585,6 +610,7 @@ class StackFile(Section):
     )
     bucket: BucketSection = BucketSection()
     network: NetworkSection = NetworkSection()
+    encryption: EncryptionSection = EncryptionSection()
     access: AccessSection = AccessSection()
     limits: LimitsSection = LimitsSection()
     job: JobSection = JobSection()

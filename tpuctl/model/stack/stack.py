@@ -45,6 +45,7 @@ from tpuctl.model.stack.candidates import (
     by_price,
     with_tpu,
 )
+from tpuctl.model.stack.encryption import CryptoKey, crypto_key_of
 from tpuctl.model.stack.machine_rules import default_machine_type
 from tpuctl.model.stack.network_reference import host_project, reference
 from tpuctl.model.stack.schema import ControllerSection, QueueSection, StackFile, TpuSection
@@ -244,6 +245,11 @@ class Stack:
         if section is None or section.machine_type != "auto":
             return section
         return section.model_copy(update={"machine_type": default_machine_type(self.region)})
+
+    @property
+    def crypto_key(self) -> CryptoKey | None:
+        """The key that encrypts what is created; None for Google's own."""
+        return crypto_key_of(self.file)
 
     @property
     def has_limits(self) -> bool:

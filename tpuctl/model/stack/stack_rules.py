@@ -46,6 +46,7 @@ from tpuctl.model.stack.candidates import (
     sellers_of,
     with_tpu,
 )
+from tpuctl.model.stack.encryption import encryption_problems
 from tpuctl.model.stack.machine_rules import machine_problems, network_problems
 from tpuctl.model.stack.network_reference import reference_problems
 from tpuctl.model.stack.schema import StackFile
@@ -364,11 +365,15 @@ def _zone_problems(
                 f"Zones with {accelerator.name}: {', '.join(offering)}.",
                 text.where(f"tpu.zones.{index}"),
             )
-    if is_invalid or file.bucket.allow_egress:
+    if is_invalid:
         return
     location = file.bucket.location.lower()
     resolved = tuple(dict.fromkeys(place.zone for place in candidates_of(file, accelerator)))
     region = (region or region_of(resolved[0])) if location == "auto" else location
+    created_in = region if file.bucket.name == "auto" else ""
+    yield from encryption_problems(file, resolved, created_in, text.where)
+    if file.bucket.allow_egress:
+        return
     for index, zone in enumerate(resolved):
         if region_of(zone) != region:
             key = f"tpu.zones.{index}" if location == "auto" else "bucket.location"

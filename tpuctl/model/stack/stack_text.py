@@ -34,6 +34,8 @@ FORMATS = {
     "google; or auto.",
     "controller.image": "A family, PROJECT/FAMILY or PROJECT/images/IMAGE.",
     "controller.machine_type": "For example n1-standard-1; or auto.",
+    "encryption.kms_key": "The key's name, as listed by `gcloud kms keys list`: "
+    "projects/P/locations/L/keyRings/R/cryptoKeys/K.",
     "labels.*": "Up to 63 lowercase letters, digits, _ and -.",
     "network.name": NAME_FORMAT.replace("only", "or projects/HOST/global/networks/NAME"),
     "network.subnetwork": NAME_FORMAT.replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from tpuctl.errors import Conflict, NotFound, Usage
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.ssh_key_lines import ssh_keys_with
 from tpuctl.resources.base import StackResource
+from tpuctl.resources.machines.disk_key import disk_encryption
 
 SECONDS = 900.0
 MAX_ATTEMPTS = 8
@@ -162,6 +163,7 @@ def network_interface(stack: Stack, network: str) -> dict[str, Any]:
 def boot_disk(stack: Stack, image: str, size_gb: int, disk_type: str) -> dict[str, Any]:
     """The boot disk of a machine, deleted with it. `disk_type` is a path, or a template's name."""
     return {
+        **disk_encryption(stack),
         "boot": True,
         "auto_delete": True,
         "initialize_params": {
@@ -171,6 +173,18 @@ def boot_disk(stack: Stack, image: str, size_gb: int, disk_type: str) -> dict[st
             "labels": stack.labels,
         },
     }
+
+
+def shielded(secure_boot: bool) -> dict[str, Any]:
+    """The field of a Shielded VM; others get Compute Engine's defaults."""
+    names = ("enable_secure_boot", "enable_vtpm", "enable_integrity_monitoring")
+    return {"shielded_instance_config": dict.fromkeys(names, True)} if secure_boot else {}
+
+
+def boot_differences(observed: Any, secure_boot: bool) -> Iterator[tuple[str, str, str]]:
+    """Of a machine, as (field, actual, desired): Secure Boot that it should have, and has not."""
+    if secure_boot and not observed.shielded_instance_config.enable_secure_boot:
+        yield "Secure Boot", "off", "on"
 
 
 def metadata_values(observed: Any) -> dict[str, str]:

@@ -26,12 +26,15 @@ from tpuctl.resources.machines.boot_image import find_image
 from tpuctl.resources.machines.compute_instance import (
     STARTING_STATES,
     ComputeInstance,
+    boot_differences,
     boot_disk,
     metadata_items,
     metadata_values,
     network_interface,
+    shielded,
 )
 from tpuctl.resources.machines.disk import disk_name, disk_path
+from tpuctl.resources.machines.disk_key import key_differences
 from tpuctl.resources.machines.instance_metadata import (
     SCOPE,
     metadata_differs,
@@ -217,6 +220,10 @@ class Controller(LabeledResource):
         machine_type = observed.machine_type.rpartition("/")[2]
         if machine_type != self.section.machine_type:
             yield "machine type", machine_type, self.section.machine_type
+        yield from boot_differences(observed, self.section.secure_boot)
+        for disk in observed.disks:
+            if disk.boot:
+                yield from key_differences(self.stack, disk, "boot disk")
         for interface in observed.network_interfaces:
             yield from network_differences(self.stack, interface.network, interface.subnetwork)
 
@@ -272,6 +279,7 @@ class Controller(LabeledResource):
             "disks": [boot, *(self._data_disk(index) for index in self._disks)],
             "network_interfaces": [interface],
             "service_accounts": [{"email": stack.service_account, "scopes": scopes}],
+            **shielded(section.secure_boot),
             "labels": stack.labels,
             "tags": {"items": [stack.names.tag, *stack.file.network.tags]},
             "metadata": {"items": metadata_items(self._desired_metadata())},

@@ -15,6 +15,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
 from tpuctl.resources.base import LabeledResource, Query, time_of
+from tpuctl.resources.machines.disk_key import disk_encryption, key_differences
 
 SECONDS = 300.0
 IN_USE = "in use"
@@ -120,6 +121,12 @@ class DataDisk(LabeledResource):
                 f"{self.spec.size_gb} GB of {self.spec.type}",
                 hint="Save its data, then delete the stack and create it again:\n    tpuctl down",
             )
+        for field, actual, desired in key_differences(self.stack, observed, "encryption"):
+            raise Conflict(
+                "Disk differs",
+                f"disk {self.name} has {field} {actual}, the stack file says {desired}",
+                hint="Save its data, then delete the stack and create it again:\n    tpuctl down",
+            )
         return self.nothing(f"{observed.size_gb} GB of {kind}")
 
     def is_ours(self, observed: Any) -> bool:
@@ -177,6 +184,7 @@ class DataDisk(LabeledResource):
             "name": self.name,
             "description": self.stack.names.ownership,
             "labels": self.stack.labels,
+            **disk_encryption(self.stack),
             "size_gb": self.spec.size_gb,
             "type_": f"zones/{self.stack.zone}/diskTypes/{self.spec.type}",
         }

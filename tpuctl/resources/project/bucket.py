@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from tpuctl.catalog import storage_price
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.resource import Report
-from tpuctl.errors import Conflict, Diagnostic, NotFound
+from tpuctl.errors import Conflict, Denied, Diagnostic, NotFound
 from tpuctl.model.cost.cost import CostLine, storage_cost
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
@@ -18,7 +18,7 @@ from tpuctl.model.stack.stack_rules import egress_note
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import BUNDLES, CACHE, STACK_LABEL
 from tpuctl.polling import gather_all
-from tpuctl.resources.base import Query, StackResource
+from tpuctl.resources.base import IAM_PROPAGATION_SECONDS, Query, StackResource
 from tpuctl.units import format_duration
 
 KEEP_DAYS = 30  # bundles and caches, after their last upload
@@ -29,6 +29,11 @@ class StorageBucket(StackResource):
     """A bucket of a project: with uniform access, never public."""
 
     number: int | None = None  # the project's number, once queried
+
+    @property
+    def after(self) -> frozenset[str]:
+        key = self.stack.crypto_key
+        return frozenset({"apis/needed"} | ({f"key/{key.id}"} if key is not None else set()))
 
     @property
     def new_labels(self) -> dict[str, str]:
@@ -53,6 +58,8 @@ class StorageBucket(StackResource):
         bucket.iam_configuration.public_access_prevention = "enforced"
         # Soft-deleted checkpoints would be charged.
         bucket.soft_delete_policy.retention_duration_seconds = 0
+        if self.stack.crypto_key is not None:
+            bucket.default_kms_key_name = self.stack.crypto_key.name
         if expiring_prefixes:
             bucket.add_lifecycle_delete_rule(age=KEEP_DAYS, matches_prefix=[*expiring_prefixes])
         await self.cloud.call(self.address, bucket.create, location=self.stack.bucket_location)
@@ -69,11 +76,11 @@ class Bucket(StorageBucket):
         read storage.admin storage.buckets.get storage.objects.get storage.objects.list
         create storage.admin storage.buckets.create storage.buckets.list
         create storage.admin storage.objects.create storage.objects.delete
-        update:labels storage.admin storage.buckets.update
+        update:labels,key storage.admin storage.buckets.update
         delete storage.admin storage.buckets.delete
     """
     optional: ClassVar = {
-        "update": "labeling a bucket again",
+        "update": "labeling a bucket again, or changing its key",
         "delete": "`down --delete-bucket`",
     }
 
@@ -101,18 +108,24 @@ class Bucket(StorageBucket):
             return storage_cost(item.detail)
         return CostLine(item.address, None, f"{rate} of stored data", rate.read)
 
-    def __init__(self, *args: Any, delete: bool = False) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        delete: bool = False,
+        awaits_key: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`awaits_key`: whether the use of the stack's key was granted just now."""
         super().__init__(*args)
+        self._awaits_key = awaits_key
         self.deletes = delete or not self.stack.file.bucket.keep
-        self.is_versioned = False  # as last observed
+        # As last observed:
+        self.is_versioned = False
+        self.soft_delete_seconds = 0
+        self.has_other_key = False
 
     @property
     def name(self) -> str:
         return self.stack.bucket
-
-    @property
-    def after(self) -> frozenset[str]:
-        return frozenset({"apis/needed"})
 
     @property
     def is_user_named(self) -> bool:
@@ -123,6 +136,8 @@ class Bucket(StorageBucket):
         if bucket is None:
             return None
         self.is_versioned = bool(bucket.versioning_enabled)
+        self.soft_delete_seconds = bucket.soft_delete_policy.retention_duration_seconds or 0
+        self.has_other_key = self._has_other_key(bucket)
         if not self.is_user_named:
             await self.read_number()
         return bucket
@@ -144,10 +159,23 @@ class Bucket(StorageBucket):
                 hint="Choose a zone in the bucket's region, or accept the traffic:\n"
                 "    bucket: {allow_egress: true}",
             )
-        labels = self.stack.labels.items()
-        if self.is_ours(observed) and not labels <= observed.labels.items():
-            return self.update("labels changed in the stack file", ("labels",))
+        fields = self._stale_fields(observed) if self.is_ours(observed) else ()
+        if fields:
+            return self.update(f"{' and '.join(fields)} changed in the stack file", fields)
         return self.nothing(f"gs://{self.name} exists")
+
+    def _stale_fields(self, observed: Any) -> list[str]:
+        fields = []
+        if not self.stack.labels.items() <= observed.labels.items():
+            fields.append("labels")
+        if self._has_other_key(observed):  # of new objects: old ones keep theirs
+            fields.append("key")
+        return fields
+
+    def _has_other_key(self, observed: Any) -> bool:
+        """Whether new objects are not encrypted with the stack's key."""
+        key = self.stack.crypto_key
+        return key is not None and not key.is_of(observed.default_kms_key_name or "")
 
     def _require_rewritable(self, observed: Any) -> None:
         """Reject a bucket in which jobs cannot rewrite their records and logs while they run."""
@@ -181,17 +209,35 @@ class Bucket(StorageBucket):
     @property
     def warnings(self) -> list[Diagnostic]:
         """What to know about the bucket as last observed."""
-        if not self.is_versioned:
-            return []
-        return [
-            Diagnostic(
-                "Bucket keeps old versions",
-                f"gs://{self.name} has object versioning: each time a record or log is rewritten, "
-                "the former version stays, and is charged",
-                f"Turn that off, unless you need it:\n"
-                f"    gcloud storage buckets update gs://{self.name} --no-versioning",
+        warnings = []
+        if self.has_other_key and self.is_user_named and self.stack.crypto_key is not None:
+            warnings.append(
+                Diagnostic(
+                    "Bucket has another key",
+                    f"gs://{self.name} does not encrypt new objects with encryption.kms_key, and "
+                    "is not the stack's to change",
+                    "To let it, have its owner run\n"
+                    f"    gcloud storage buckets update gs://{self.name} "
+                    f"--default-encryption-key={self.stack.crypto_key.name}",
+                )
             )
-        ]
+        if self.is_versioned:
+            feature, option = "object versioning", "--no-versioning"
+            warnings.append(self._kept_warning(feature, "stays", option))
+        if self.soft_delete_seconds:
+            feature, option = "soft delete", "--clear-soft-delete"
+            time = f"stays for {format_duration(self.soft_delete_seconds)}"
+            warnings.append(self._kept_warning(feature, time, option))
+        return warnings
+
+    def _kept_warning(self, feature: str, effect: str, option: str) -> Diagnostic:
+        return Diagnostic(
+            "Bucket keeps old versions",
+            f"gs://{self.name} has {feature}: each time a record or log is rewritten, "
+            f"the former version {effect}, and is charged",
+            f"Turn that off, unless you need it:\n"
+            f"    gcloud storage buckets update gs://{self.name} {option}",
+        )
 
     def is_ours(self, observed: Any) -> bool:
         is_labeled = observed.labels.get(STACK_LABEL) == self.stack.name
@@ -209,15 +255,24 @@ class Bucket(StorageBucket):
             await self._delete(report)
             return
         if change.action is Action.UPDATE:
-            await self._relabel(report)
+            await self._update(change.fields)
             return
         await self.create_or_adopt(self._create, self.observe, report, check=self._check)
 
     async def _create(self) -> None:
-        await self.create_bucket(f"{BUNDLES}/", f"{CACHE}/")
+        async def probe() -> bool | None:
+            try:
+                await self.create_bucket(f"{BUNDLES}/", f"{CACHE}/")
+            except Denied as error:
+                if "Cloud KMS key" not in str(error) or not self._awaits_key():
+                    raise
+                return None
+            return True
 
-    async def _relabel(self, report: Report) -> None:
-        """Add the stack file's labels to the existing ones."""
+        await self.poll(probe, "the key becoming usable", IAM_PROPAGATION_SECONDS)
+
+    async def _update(self, fields: Collection[str]) -> None:
+        """Add the stack file's labels to the existing ones, and set its key."""
         observed = await self.observe()
         if observed is None:
             raise NotFound(
@@ -226,6 +281,8 @@ class Bucket(StorageBucket):
                 hint="Recreate what is missing:\n    tpuctl up",
             )
         observed.labels = {**observed.labels, **self.stack.labels}
+        if "key" in fields and self.stack.crypto_key is not None:
+            observed.default_kms_key_name = self.stack.crypto_key.name
         await self.cloud.call(self.address, observed.patch)
 
     async def _delete(self, report: Report) -> None:

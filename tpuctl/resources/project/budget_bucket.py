@@ -34,10 +34,6 @@ class BudgetBucket(StorageBucket):
         return self.stack.names.budget_bucket
 
     @property
-    def after(self) -> frozenset[str]:
-        return frozenset({"apis/needed"})
-
-    @property
     def new_labels(self) -> dict[str, str]:
         return {BUDGET_LABEL: "shared"}
 

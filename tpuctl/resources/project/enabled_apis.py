@@ -32,6 +32,8 @@ def needed(stack: Stack) -> frozenset[str]:
     apis = NEEDED | (_names("cloudbilling") if linking else frozenset())
     apis |= {TPU} if "tpu" in stack.apis else frozenset()
     apis |= _names("secretmanager") if stack.secret_names else frozenset()
+    key = stack.crypto_key
+    apis |= _names("cloudkms") if key is not None and key.project == stack.project else frozenset()
     return apis | (_names("iap") if stack.file.network.ssh == "iap" else frozenset())
 
 

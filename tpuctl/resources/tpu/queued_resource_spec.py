@@ -15,7 +15,7 @@ from tpuctl.model.stack.schema import QueueSection
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.resources.tpu.tpu_node_spec import capacity_differences, node_differences
+from tpuctl.resources.tpu.tpu_node_spec import capacity_differences, encrypted, node_differences
 from tpuctl.units import format_duration
 
 # (up to, rounded to) seconds: reported waiting times are rounded, to limit progress output.
@@ -79,7 +79,8 @@ class CreateQueuedResource:
         """Returns the operation that ends once the request is queued or rejected."""
         name, subject = self.stack.names.queued, f"queued/{self.stack.names.queued}"
         parent = f"projects/{self.stack.project}/locations/{self.stack.zone}"
-        if self.stack.file.tpu.capacity != "flex-start":
+        is_flex_start = self.stack.file.tpu.capacity == "flex-start"
+        if not is_flex_start and self.stack.crypto_key is None:
             fields = {
                 "parent": parent,
                 "queued_resource_id": name,
@@ -94,11 +95,22 @@ class CreateQueuedResource:
             self.cloud.client("rest").call,
             "POST",
             "tpu",
-            f"/v2alpha1/{parent}/queuedResources",
+            f"/{'v2alpha1' if is_flex_start else 'v2'}/{parent}/queuedResources",
             query={"queuedResourceId": name, "requestId": self.id},
-            body=self._flex_start(),
+            body=self._flex_start() if is_flex_start else self._json(),
         )
         return operations_pb2.Operation(name=response["name"])
+
+    def _json(self) -> dict[str, Any]:
+        """The request in the JSON of v2, with the key of the boot disks."""
+        from google.cloud.tpu_v2.types import QueuedResource
+        from google.protobuf.json_format import MessageToDict
+
+        request: dict[str, Any] = MessageToDict(QueuedResource.pb(QueuedResource(self.body)))
+        if self.stack.crypto_key is not None:
+            for spec in request["tpu"]["nodeSpec"]:
+                spec["node"] = encrypted(self.stack, spec["node"])
+        return request
 
     def _flex_start(self) -> dict[str, Any]:
         """The request in the JSON of v2alpha1, whose Python client lacks two of the fields.
@@ -107,10 +119,7 @@ class CreateQueuedResource:
         (generated_clients/apis/tpu/v2alpha1/tpu_v2alpha1_messages.py), as is `multiNodeParams`, the
         name for what API v2 calls `multisliceParams`.
         """
-        from google.cloud.tpu_v2.types import QueuedResource
-        from google.protobuf.json_format import MessageToDict
-
-        request: dict[str, Any] = MessageToDict(QueuedResource.pb(QueuedResource(self.body)))
+        request = self._json()
         for spec in request["tpu"]["nodeSpec"]:
             if "multisliceParams" in spec:
                 spec["multiNodeParams"] = spec.pop("multisliceParams")

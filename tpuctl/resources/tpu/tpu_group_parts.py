@@ -275,7 +275,8 @@ def _comparable(properties: Any) -> tuple[object, ...]:
 
     Keys of `ssh-keys` do not: those of this computer are added to the machines.
     """
-    disk = properties.disks[0].initialize_params
+    attached = properties.disks[0]
+    disk = attached.initialize_params
     interface = properties.network_interfaces[0]
     scheduling = properties.scheduling
     metadata = metadata_values(properties)
@@ -283,6 +284,8 @@ def _comparable(properties: Any) -> tuple[object, ...]:
     return (
         properties.machine_type,
         (disk.disk_size_gb, disk.disk_type, disk.source_image.partition("projects/")[2]),
+        attached.disk_encryption_key.kms_key_name,
+        properties.shielded_instance_config.enable_secure_boot,
         (interface.subnetwork.rpartition("/")[2], len(interface.access_configs)),
         [account.email for account in properties.service_accounts],
         dict(properties.labels),

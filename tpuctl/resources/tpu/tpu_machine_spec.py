@@ -17,7 +17,14 @@ from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.duration import DURATION, seconds_of
 from tpuctl.model.text.os_login import os_login_in
 from tpuctl.resources.base import time_of
-from tpuctl.resources.machines.compute_instance import boot_disk, metadata_items, network_interface
+from tpuctl.resources.machines.compute_instance import (
+    boot_differences,
+    boot_disk,
+    metadata_items,
+    network_interface,
+    shielded,
+)
+from tpuctl.resources.machines.disk_key import key_differences
 from tpuctl.resources.machines.instance_metadata import SCOPE, metadata_of
 from tpuctl.resources.network.network import network_differences
 
@@ -74,6 +81,7 @@ def machine_properties(
         ],
         "network_interfaces": [network_interface(stack, network)],
         "service_accounts": [{"email": stack.service_account, "scopes": [SCOPE]}],
+        **shielded(stack.file.tpu.secure_boot),
         "labels": stack.labels,
         "tags": {"items": stack.tags},
         "metadata": {"items": metadata_items(metadata_of(stack, key_line, startup=startup))},
@@ -134,10 +142,13 @@ def machine_differences(stack: Stack, observed: Any) -> Iterator[tuple[str, str,
     desired_model = PROVISIONING_MODELS[stack.file.tpu.capacity]
     if model != desired_model:
         yield "capacity", CAPACITIES.get(model, model), stack.file.tpu.capacity
+    yield from boot_differences(observed, stack.file.tpu.secure_boot)
     size_gb = stack.file.tpu.boot_disk.size_gb
     for disk in observed.disks:
         if disk.boot and disk.disk_size_gb not in (0, size_gb):
             yield "boot disk", f"{disk.disk_size_gb} GB", f"{size_gb} GB"
+        if disk.boot:
+            yield from key_differences(stack, disk, "boot disk")
     for interface in observed.network_interfaces:
         yield from network_differences(stack, interface.network, interface.subnetwork)
 

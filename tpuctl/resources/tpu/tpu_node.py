@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+from tpuctl.cloud.operations import long_operation
 from tpuctl.engine.resource import Report
 from tpuctl.errors import NotFound
 from tpuctl.model.plan import Action, Change
@@ -29,6 +30,7 @@ from tpuctl.resources.tpu.node_lifecycle import (
 from tpuctl.resources.tpu.tpu_node_spec import (
     capacity_differences,
     disk_addresses,
+    encrypted,
     node_body,
     node_differences,
     runtime_reason,
@@ -56,6 +58,7 @@ class TpuNode(SshNode, TpuApiNode):
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
     optional: ClassVar = {"update": STACK_UPDATE}
+    boot_key: str | None = None  # as last observed, if the stack has a key; empty: Google's
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
@@ -91,6 +94,14 @@ class TpuNode(SshNode, TpuApiNode):
         needed = {self.network.address, *disk_addresses(self.stack)}
         return frozenset(needed | prerequisites(self.stack))
 
+    async def observe(self) -> Any | None:
+        node = await super().observe()
+        if node is not None and self.stack.crypto_key is not None:
+            node_json = await self._rest("GET", f"/v2/{self.path}")
+            config = node_json.get("bootDiskConfig", {})
+            self.boot_key = config.get("customerEncryptionKey", {}).get("kmsKeyName", "")
+        return node
+
     def metadata(self, observed: Any) -> dict[str, str]:
         """The metadata of a node that exists."""
         startup = self.cloud.endpoint.runs_startup_scripts
@@ -119,6 +130,9 @@ class TpuNode(SshNode, TpuApiNode):
 
     def _differences(self, observed: Any) -> Iterator[tuple[str, str, str]]:
         yield from node_differences(self.stack, observed)
+        key = self.stack.crypto_key
+        if key is not None and self.boot_key is not None and not key.is_of(self.boot_key):
+            yield "boot disk key", self.boot_key or "of Google", key.name
         if not observed.queued_resource:  # otherwise the request has it
             scheduling = observed.scheduling_config
             yield from capacity_differences(self.stack, scheduling.spot or scheduling.preemptible)
@@ -155,24 +169,42 @@ class TpuNode(SshNode, TpuApiNode):
         )
 
     async def _create(self, report: Report) -> None:
-        request = {"parent": self.parent, "node_id": self.name, "node": await self.body()}
+        body = await self.body()
         operation: Any = None
 
         async def create() -> None:
             nonlocal operation
-            operation = await self.retry_until_visible(
-                lambda: self.call("tpu", "create_node", request), report
-            )
+            operation = await self.retry_until_visible(lambda: self._request(body), report)
 
         report("requesting the node", None)
         # `diff` rejects a node that is not ours or differs.
         existing = await self.create_or_adopt(create, self.observe, report, check=self.diff)
         if existing is None:
             report("CREATING", None)
-            await self.wait_for(operation, CREATE_SECONDS)
+            await long_operation(
+                self.cloud, "tpu", operation, subject=self.address, seconds=CREATE_SECONDS
+            )
             await self.wait_until_ready(report)
         else:
             await self._adopt(report)
+
+    async def _request(self, body: dict[str, Any]) -> Any:
+        """Request the node; returns the operation."""
+        if self.stack.crypto_key is None:
+            request = {"parent": self.parent, "node_id": self.name, "node": body}
+            return (await self.call("tpu", "create_node", request)).operation
+        from google.cloud.tpu_v2.types import Node
+        from google.longrunning import operations_pb2
+        from google.protobuf.json_format import MessageToDict
+
+        node = encrypted(self.stack, MessageToDict(Node.pb(Node(body))))
+        path, query = f"/v2/{self.parent}/nodes", {"nodeId": self.name}
+        response = await self._rest("POST", path, query=query, body=node)
+        return operations_pb2.Operation(name=response["name"])
+
+    async def _rest(self, verb: str, path: str, **more: Any) -> Any:
+        rest = self.cloud.client("rest")
+        return await self.cloud.call(self.address, rest.call, verb, "tpu", path, **more)
 
     async def _adopt(self, report: Report) -> None:
         """Wait for a node that another program is creating, perhaps with other keys."""

@@ -25,7 +25,11 @@ from tpuctl.emulator.compute.disks.content import (
     content_of_snapshot,
 )
 from tpuctl.emulator.compute.disks.disk_types import REGIONAL_TYPES, TYPES
-from tpuctl.emulator.compute.disks.encryption_keys import shown_key
+from tpuctl.emulator.compute.disks.encryption_keys import (
+    check_key_policy,
+    shown_key,
+    usable_version,
+)
 from tpuctl.emulator.compute.disks.references import (
     full_policy,
     full_snapshot,
@@ -213,11 +217,21 @@ class Disks(ReplicatedDisks):
         if content is not None:
             complete = content.copied_to(complete)
             _check_clone(content, complete)
-        if "diskEncryptionKey" in row:
-            complete["diskEncryptionKey"] = shown_key(row["diskEncryptionKey"])
+        complete |= self._encryption(name, row.get("diskEncryptionKey", {}))
         complete["sizeGb"] = _size(row, content, kind, size_field)
         pooled = pool_of_disk(self.context, name, complete)
         return _DEFAULTS | self.with_primary(name, pooled)
+
+    def _encryption(self, name: str, key: Row) -> Row:
+        """The field of a disk for its key; that of Cloud KMS with the version in use."""
+        if "kmsKeyName" in key:
+            field = "resource.diskEncryptionKey.kmsKeyName"
+            version = usable_version(self.context, name, key["kmsKeyName"], field)
+            return {"diskEncryptionKey": {**key, "kmsKeyName": version}}
+        if not key:
+            check_key_policy(self.context, name, "")
+            return {}
+        return {"diskEncryptionKey": shown_key(key)}
 
     def _content(self, name: str, row: Row, image_field: str) -> Content | None:
         """What the disk is made from."""

@@ -33,6 +33,7 @@ from tpuctl.emulator.state.resource_names import full_network, relative_name
 from tpuctl.emulator.state.shared_vpc import may_use
 
 _EXTERNAL_IP_CONSTRAINT = "compute.vmExternalIpAccess"
+_SHIELDED_CONSTRAINT = "compute.requireShieldedVm"
 _LOCATION_CONSTRAINT = "gcp.resourceLocations"
 _LABEL = re.compile(r"[a-z][-_a-z0-9]{0,62}")
 _LOCAL_SSD_GB = "375"  # docs.cloud.google.com/compute/docs/disks/local-ssd
@@ -86,6 +87,13 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
             "Resource policy must have one of [VmMaintenancePolicy, GroupPlacementPolicy, "
             "InstanceSchedulePolicy]"
         )
+    shielded = {
+        "enableSecureBoot": False,
+        "enableVtpm": True,
+        "enableIntegrityMonitoring": True,
+        **body.get("shieldedInstanceConfig", {}),
+    }
+    _check_shielded(sources, project, shielded)
     disks: dict[str, Row] = {}
     full_type = machine_type_of(name, body)
     machine = stored_machine_type(full_type)
@@ -103,12 +111,7 @@ def draft(sources: Sources, name: str, body: Row) -> Draft:
         "serviceAccounts": service_accounts(project, body.get("serviceAccounts", [])),
         "networkInterfaces": _interfaces(sources, project, name, body),
         "deletionProtection": body.get("deletionProtection", False),
-        "shieldedInstanceConfig": {
-            "enableSecureBoot": False,
-            "enableVtpm": True,
-            "enableIntegrityMonitoring": True,
-            **body.get("shieldedInstanceConfig", {}),
-        },
+        "shieldedInstanceConfig": shielded,
         "status": "PROVISIONING",
     }
     requested = body.get("disks", [])
@@ -202,6 +205,24 @@ def _check_location(sources: Sources, project: Project, name: str) -> None:
         raise condition_not_met(
             f"Location ZONE:{zone} violates constraint constraints/{_LOCATION_CONSTRAINT} on the "
             f"resource {name}."
+        )
+
+
+def _check_shielded(sources: Sources, project: Project, config: Row) -> None:
+    """hashicorp/packer#7846; the words for what else may be off are by analogy."""
+    policies, owner = OrgPolicies(sources.context.registry.store), f"projects/{project['id']}"
+    names = {
+        "enableSecureBoot": "Secure Boot",
+        "enableVtpm": "vTPM",
+        "enableIntegrityMonitoring": "Integrity Monitoring",
+    }
+    missing = next((name for field, name in names.items() if not config[field]), None)
+    if missing is not None and policies.is_enforced(owner, _SHIELDED_CONSTRAINT):
+        raise condition_not_met(
+            f"Constraint constraints/{_SHIELDED_CONSTRAINT} violated for project {owner}. "
+            f"{missing} is not enabled in the 'shielded_instance_config' field. See "
+            "https://cloud.google.com/resource-manager/docs/organization-policy/"
+            "org-policy-constraints for more information."
         )
 
 

@@ -11,6 +11,7 @@ from tpuctl.emulator.compute.core.collection import Row, check_name, idempotent
 from tpuctl.emulator.compute.core.errors import not_ready
 from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
+from tpuctl.emulator.compute.disks.encryption_keys import check_decryption
 from tpuctl.emulator.compute.instances.bulk_insert import BulkInsertion, batch_of
 from tpuctl.emulator.compute.instances.disk_keys import check_keys
 from tpuctl.emulator.compute.instances.instance_lifecycle import PORT_KEY
@@ -301,8 +302,11 @@ class Instances(InstanceSettings):
 
     @idempotent
     async def start(self, name: str, request: Any, caller: Caller) -> Any:
-        if not any(disk["boot"] for disk in self.require(name)["disks"]):
+        disks = self.require(name)["disks"]
+        if not any(disk["boot"] for disk in disks):
             raise invalid("The instance has no boot disk.")  # a guess
+        for disk in disks:
+            check_decryption(self.context, name, disk.get("diskEncryptionKey", {}))
         return self._change_state(name, "start", "TERMINATED", "STAGING", request, caller)
 
     @idempotent

@@ -34,7 +34,13 @@ from tpuctl.emulator.storage.buckets.bucket_settings import (
     is_hierarchical,
     soft_delete_seconds,
 )
-from tpuctl.emulator.storage.buckets.encryption import check_kms_key
+from tpuctl.emulator.storage.buckets.encryption import (
+    agent_of,
+    check_readable,
+    default_key,
+    encryption_fields,
+    usable_version,
+)
 from tpuctl.emulator.storage.requests.primitives import (
     API,
     NO_SUCH_BUCKET,
@@ -73,6 +79,18 @@ class Buckets:
         if bucket is None:
             raise missing(NO_SUCH_BUCKET)
         return bucket
+
+    def encryption_fields(
+        self, bucket: Bucket, headers: Mapping[str, str], kms_key: str
+    ) -> dict[str, Any]:
+        """The fields of a new object of a bucket for the keys that a request names."""
+        project = self.find_project(bucket["projectNumber"])
+        return encryption_fields(headers, kms_key, bucket, self._registry.keys, project)
+
+    def check_readable(self, bucket: Bucket, version: str) -> None:
+        """Raise ApiError if a Cloud KMS key's version cannot decrypt objects of a bucket."""
+        project = self.find_project(bucket["projectNumber"])
+        check_readable(version, self._registry.keys, project)
 
     def add_access_controls(self, value: dict[str, Any]) -> None:
         """Add the lists and owners of the objects in an answer, except in uniform buckets."""
@@ -190,7 +208,7 @@ class Buckets:
         merge(bucket, parse_bucket(resource))
         self._check_location(project, str(bucket["location"]).lower())
         fill_defaults(bucket)
-        check_kms_key((bucket.get("encryption") or {}).get("defaultKmsKeyName") or "", bucket)
+        usable_version(default_key(bucket), bucket, self._registry.keys, project)
         if bucket["locationType"] == "region":
             bucket["satisfiesPZI"] = True
         if call.flag("enableObjectRetention"):
@@ -401,7 +419,7 @@ class Buckets:
 
     def service_account(self, call: Call) -> Answer:
         project = self.find_project(call.parts[1])
-        email = f"service-{project['number']}@gs-project-accounts.iam.gserviceaccount.com"
+        email = agent_of(project)
         return Answer({"kind": "storage#serviceAccount", "email_address": email})
 
     # Helpers.
@@ -426,7 +444,9 @@ class Buckets:
         )
         base = {key: bucket[key] for key in unchanged if key in bucket} if replace else bucket
         changed = _with_change_marks(apply_changes(bucket, changes, base=base))
-        check_kms_key((changed.get("encryption") or {}).get("defaultKmsKeyName") or "", changed)
+        if default_key(changed) != default_key(bucket):
+            project = self.find_project(bucket["projectNumber"])
+            usable_version(default_key(changed), changed, self._registry.keys, project)
         self._store.put_json("bucket", bucket["name"], changed)
         return Answer(self.show(self._with_lists(changed, *requested), call))
 

@@ -2,18 +2,20 @@
 
 Behavior and messages were measured against Cloud Storage by kmoneil/zig-gcp in September 2026 (its
 docs/storage/encryption.md and src/storage/fake_multipart.zig). The bytes are stored as they are:
-the key's hash alone decides who can read them. Every Cloud KMS key may be used.
+the key's hash alone decides who can read them; for a Cloud KMS key, whether the project's service
+agent may use it.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from tpuctl.emulator.iam.crypto_keys import KEY, CryptoKeys, UnusableKey
 from tpuctl.emulator.state.errors import ApiError, invalid
+from tpuctl.emulator.state.projects import Project
 from tpuctl.emulator.storage.buckets.bucket_settings import FULLY_RESTRICTED, Bucket
 
 FIELDS = ("customerEncryption", "kmsKeyName")  # of an object's body
@@ -24,7 +26,6 @@ _MALFORMED = (
     "Missing a SHA256 hash of the encryption key, or it is not base64 encoded, or it does not "
     "match the encryption key."
 )
-_KMS_KEY = re.compile(r"projects/[^/]+/locations/([^/]+)/keyRings/[^/]+/cryptoKeys/[^/]+")
 _KMS_LOCATIONS = {"eu": "europe"}  # cloud.google.com/kms/docs/locations; the others have one name
 
 
@@ -69,7 +70,9 @@ def require_key(
     raise invalid(text, reason="customerEncryptionKeyIsIncorrect")
 
 
-def encryption_fields(headers: Mapping[str, str], kms_key: str, bucket: Bucket) -> dict[str, Any]:
+def encryption_fields(
+    headers: Mapping[str, str], kms_key: str, bucket: Bucket, keys: CryptoKeys, project: Project
+) -> dict[str, Any]:
     """The fields of a new object that is written with the request's key, or with the Cloud KMS key
     that the request or else the bucket names."""
     digest = key_hash(headers)
@@ -80,10 +83,10 @@ def encryption_fields(headers: Mapping[str, str], kms_key: str, bucket: Bucket) 
     if digest:
         _check_enforcement(bucket, "customerSupplied")
         return {"customerEncryption": {"encryptionAlgorithm": "AES256", "keySha256": digest}}
-    check_kms_key(kms_key, bucket)
-    kms_key = kms_key or (bucket.get("encryption") or {}).get("defaultKmsKeyName", "")
+    kms_key = kms_key or default_key(bucket)
     _check_enforcement(bucket, "customerManaged" if kms_key else "googleManaged")
-    return {"kmsKeyName": f"{kms_key}/cryptoKeyVersions/1"} if kms_key else {}
+    version = usable_version(kms_key, bucket, keys, project)
+    return {"kmsKeyName": version} if version else {}
 
 
 def _check_enforcement(bucket: Bucket, kind: str) -> None:
@@ -101,20 +104,61 @@ def _check_enforcement(bucket: Bucket, kind: str) -> None:
         )
 
 
-def check_kms_key(name: str, bucket: Bucket) -> None:
-    """Raise ApiError if a bucket cannot use a key of this name.
+def default_key(bucket: Bucket) -> str:
+    """The Cloud KMS key of a bucket's new objects; "" for none."""
+    return str((bucket.get("encryption") or {}).get("defaultKmsKeyName") or "")
 
-    The key's location: cloud.google.com/storage/docs/json_api/v1/status-codes.
+
+def usable_version(name: str, bucket: Bucket, keys: CryptoKeys, project: Project) -> str:
+    """The version of a Cloud KMS key that a bucket of the project encrypts with; "" for no key.
+
+    Raises ApiError if it cannot: cloud.google.com/storage/docs/json_api/v1/status-codes, and for
+    the agent's permission googleapis/nodejs-storage#1254.
     """
+    constraint = keys.violation(project, "storage.googleapis.com", name)
+    if constraint:
+        text = f"Request violates constraint 'constraints/{constraint}'"
+        where = ("header", "If-Match")
+        raise ApiError(
+            "FAILED_PRECONDITION", text, reason="conditionNotMet", location=where, http=412
+        )
     if not name:
-        return
-    match = _KMS_KEY.fullmatch(name)
+        return ""
+    match = KEY.fullmatch(name)
     if match is None:
         raise invalid("Malformed Cloud KMS crypto key")
     location = str(bucket["location"]).lower()
-    if match[1] != _KMS_LOCATIONS.get(location, location):
+    if match["location"] != _KMS_LOCATIONS.get(location, location):
         text = "Cloud KMS key location not allowed."
         raise invalid(text, reason="cloudKmsKeyLocationNotAllowed")
+    try:
+        return keys.usable_version(name, agent_of(project))
+    except UnusableKey as problem:
+        raise _unusable(problem) from problem
+
+
+def check_readable(version: str, keys: CryptoKeys, project: Project) -> None:
+    """Raise ApiError if a project's objects cannot be decrypted with a version of a key."""
+    try:
+        keys.check_version(version, agent_of(project))
+    except UnusableKey as problem:
+        raise _unusable(problem) from problem
+
+
+def agent_of(project: Project) -> str:
+    """The email of Cloud Storage's service agent in a project."""
+    return f"service-{project['number']}@gs-project-accounts.iam.gserviceaccount.com"
+
+
+def _unusable(problem: UnusableKey) -> ApiError:
+    if problem.reason == "denied":
+        text = (
+            "Permission denied on Cloud KMS key. Please ensure that your Cloud Storage service "
+            "account has been authorized to use this key."
+        )
+        return ApiError("PERMISSION_DENIED", text, reason="forbidden")
+    text = "Cloud KMS key is disabled, destroyed, or scheduled to be destroyed."
+    return invalid(text, reason="cloudKmsDisabledKey")
 
 
 def visible_body(body: Mapping[str, Any], digest: str, *, is_listed: bool) -> dict[str, Any]:

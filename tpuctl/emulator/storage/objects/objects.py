@@ -31,7 +31,6 @@ from tpuctl.emulator.storage.buckets.bucket_settings import (
 )
 from tpuctl.emulator.storage.buckets.buckets import Buckets
 from tpuctl.emulator.storage.buckets.encryption import (
-    encryption_fields,
     key_hash,
     require_key,
     visible_body,
@@ -200,11 +199,18 @@ class Objects:
             self._buckets.require("storage.objects.delete", bucket, name)
         check_conditions(query, existing.state if existing else None)
 
+    def load_readable(self, query: Query, bucket: str, name: str) -> StoredObject:
+        """`load`, of an object whose data can be decrypted."""
+        stored = self.load(query, bucket, name)
+        if version := stored.body.get("kmsKeyName"):
+            self._buckets.check_readable(self._buckets.load(bucket), version)
+        return stored
+
     def encryption(
         self, bucket: str, headers: Mapping[str, str], kms_key: str = ""
     ) -> dict[str, Any]:
         """The fields of a new object for the keys that a request names."""
-        return encryption_fields(headers, kms_key, self._buckets.load(bucket))
+        return self._buckets.encryption_fields(self._buckets.load(bucket), headers, kms_key)
 
     def commit(
         self,

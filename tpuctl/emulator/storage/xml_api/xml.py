@@ -228,7 +228,7 @@ class Xml:
         if not name:
             return await self._answer_bucket(request, method, bucket)
         if method == "objects.get":
-            stored = self._objects.load(request.query, bucket, name)
+            stored = self._objects.load_readable(request.query, bucket, name)
             with self._objects.files.open(stored.file) as file:
                 return await send_media(request, stored, file, is_xml=True)
         if method == "objects.insert" and request.verb == "POST":

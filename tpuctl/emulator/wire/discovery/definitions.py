@@ -1,6 +1,6 @@
-"""Messages and methods of APIs that no installed Python client defines.
+"""Messages and methods of APIs that no client here defines, such as Resource Manager v1.
 
-They are served as JSON: they have no public protos, and no gRPC clients.
+They are served as JSON only: the numbers of their fields are not those of public protos.
 """
 
 from __future__ import annotations
