@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -97,17 +96,17 @@ async def _create(context: Context, record: JobRecord) -> None:
     """Create the TPU; what prevents it, such as quota, may change: the other TPUs go on."""
     reported = ""
     for seconds in RETRY_BACKOFF.delays():
-        with suppress(RecoveryAborted):  # as its turn will show
-            try:
-                await restore_stack(context, record, math.inf)
-            except TpuctlError as error:
-                if str(error) != reported:
-                    reported = str(error)
-                    context.emit(WarningIssued(_not_created(context, error)))
-                await context.clock.sleep(seconds)
-                continue
-        context.emit(Note(f"{context.stack.name} works on the queue, too."))
-        return
+        try:
+            await restore_stack(context, record, math.inf)
+            context.emit(Note(f"{context.stack.name} works on the queue, too."))
+            return
+        except RecoveryAborted:  # as the job's turn will show
+            return
+        except TpuctlError as error:
+            if str(error) != reported:
+                reported = str(error)
+                context.emit(WarningIssued(_not_created(context, error)))
+            await context.clock.sleep(seconds)
 
 
 def _not_created(context: Context, error: TpuctlError) -> Diagnostic:
