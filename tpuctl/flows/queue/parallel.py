@@ -13,7 +13,7 @@ from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.recover import RecoveryAborted, restore_stack
 from tpuctl.flows.queue.queue import Queue
 from tpuctl.flows.stack.controller_down import delete_tpu
-from tpuctl.model.events import Note, WarningIssued
+from tpuctl.model.events import WarningIssued
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.polling import Backoff, cancel
 
@@ -98,7 +98,6 @@ async def _create(context: Context, record: JobRecord) -> None:
     for seconds in RETRY_BACKOFF.delays():
         try:
             await restore_stack(context, record, math.inf)
-            context.emit(Note(f"{context.stack.name} works on the queue, too."))
             return
         except RecoveryAborted:  # as the job's turn will show
             return

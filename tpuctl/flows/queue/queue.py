@@ -52,9 +52,10 @@ class Queue:
             return await with_start(self._store, current)
 
     async def peek(self, number: int) -> JobRecord | None:
-        """The job that `next` would return, if nothing changes, without its start."""
+        """The job that `next` would return, if nothing changes."""
         turns, _ = await self._read_turns()
-        return _current(await self.waiting(), turns, number)
+        current = _current(await self.waiting(), turns, number)
+        return None if current is None else await with_start(self._store, current)
 
     async def needed(self) -> set[int]:
         """The numbers of the TPUs that have a job, or are needed for those that wait."""
