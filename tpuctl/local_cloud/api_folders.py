@@ -10,8 +10,9 @@ import re
 
 # By their names in gcloud's settings.
 APIS = (
-    *("cloudbilling", "cloudresourcemanager", "compute", "iam", "iamcredentials", "logging"),
-    *("oslogin", "secretmanager", "servicemanagement", "serviceusage", "storage", "tpu"),
+    *("cloudbilling", "cloudkms", "cloudresourcemanager", "compute", "iam", "iamcredentials"),
+    *("logging", "oslogin", "secretmanager", "servicemanagement", "serviceusage", "storage"),
+    "tpu",
 )
 # These have such a path at Google, too. gcloud adds that of Cloud Storage to a bare host.
 _PATHS_AT_GOOGLE = {"compute": "/compute/v1/", "storage": "/"}
