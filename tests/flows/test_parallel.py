@@ -57,6 +57,12 @@ async def test_sweep_on_two_tpus(
     assert {record.node for record in records} == {f"{name}-tpu", f"{name}-2-tpu"}
     status = await stack.status()
     assert {node.name for node in status.nodes} == {f"{name}-tpu", f"{name}-2-tpu"}
+
+    async def counts_both() -> bool:
+        ledger = await stack.store.get_bytes(f"tpuctl/spending/{name}.json")
+        return f'"{name}-2"' in ledger.decode()
+
+    await async_until(counts_both, "a ledger with both TPUs", 90)
     for record in records:
         assert (await stack.stop(record)).state == "stopped"
         await stack.log(record)
@@ -70,8 +76,6 @@ async def test_sweep_on_two_tpus(
     await async_until(is_empty, "the stack being taken down", 60)
     calls = remote_control.calls(local_cloud, since)
     assert len([call for call in calls if call["method"].endswith("/CreateNode")]) == 2
-    ledger = await stack.store.get_bytes(f"tpuctl/spending/{name}.json")
-    assert f'"{name}-2"' in ledger.decode(), "limits count all TPUs"
     assert (await stack.down(delete_bucket=True)).leaks == ()
 
 

@@ -94,6 +94,8 @@ class KeyService(PolicyHandlers):
 
     async def update_crypto_key_version(self, request: Any, caller: Caller) -> Any:
         """Enables or disables it."""
+        if not request.update_mask:
+            raise invalid("An update mask is required.")
         if request.update_mask != "state":
             raise unimplemented(f"Changing {request.update_mask}")
         requested = request.crypto_key_version
