@@ -140,14 +140,14 @@ class Gcloud:
         return done
 
 
-def make_project(cloud: LocalCloud, *apis: str, project: str = "") -> str:
+def make_project(cloud: LocalCloud, *apis: str, project: str = "", parent: str = "") -> str:
     """Create a project with billing and these APIs enabled ("tpu", "compute"); returns its id.
 
     It does not use gcloud, for tests of other things.
     """
     project = project or f"lab-{os.getpid()}-{next(_numbers)}"
     asked: list[tuple[str, str, Any]] = [
-        ("POST", "/v3/projects", {"projectId": project}),
+        ("POST", "/v3/projects", {"projectId": project, **({"parent": parent} if parent else {})}),
         ("PUT", f"/v1/projects/{project}/billingInfo", {"billingAccountName": BILLING}),
     ]
     if apis:
