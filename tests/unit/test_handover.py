@@ -43,6 +43,7 @@ job:
   retries: {preemption: 4, infrastructure: 0, failure: 1, requested: 2}
 """,
     "shared": """
+names: {prefix: corp-}
 tpu: {type: v3-8}
 controller: {}
 network: {name: projects/net-host/global/networks/corp, subnetwork: tpus}

@@ -231,6 +231,17 @@ def test_any_folder_name_gives_a_stack_name(tmp_path: Path, text: str) -> None:
     assert stack.name == slug(text)
 
 
+def test_prefix_begins_all_names(tmp_path: Path) -> None:
+    text = f"stack: bert\nnames: {{prefix: ml-}}\n{MINIMAL}"
+    stack = load_stack(write(tmp_path, text))
+    assert stack.name == "ml-bert"
+    assert stack.bucket.startswith("ml-bert-")
+    assert {stack.names.node, stack.names.tag} == {"ml-bert-tpu"}
+    long = text.replace("bert", "b" * 24)
+    with pytest.raises(InvalidStack, match=r"named ml-b+, which has 27 characters of at most 26"):
+        load_stack(write(tmp_path, long))
+
+
 def test_different_folders_have_different_stacks() -> None:
     """Names of other scripts (reported of tools that drop such letters), accents, long names."""
     names = [

@@ -211,6 +211,7 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
     for section in ("bucket", "network", "access"):
         content.setdefault(section, {})
     content["stack"] = stack.name
+    content.pop("names", None)  # its prefix is in the name
     content["project"] = {"id": stack.project}
     places = _places(stack)
     content["tpu"]["zones"] = [*dict.fromkeys(place.zone for place in places)]

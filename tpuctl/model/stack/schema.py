@@ -587,12 +587,21 @@ class NotifySection(Section):
         return {"on" if key is True else key: item for key, item in value.items()}
 
 
+class NamesSection(Section):
+    prefix: Annotated[str, StringConstraints(pattern=r"^([a-z][-a-z0-9]{0,24})?$")] = Field(
+        "",
+        description="What the stack's name, and so the names of its resources, begin with, as a "
+        "company may demand: ml-.",
+    )
+
+
 class StackFile(Section):
     """The contents of `tpuctl.yaml`."""
 
     stack: Name | None = Field(
         None, description="Stack name, the prefix of resource names; empty: the folder's name."
     )
+    names: NamesSection = NamesSection()
     project: Annotated[ProjectSection, BeforeValidator(_short_for("id"))] = Field(
         description="Google Cloud project: its ID, or settings.", json_schema_extra=_or_text
     )

@@ -522,7 +522,9 @@ def stack_of_text(text: StackText, path: Path) -> Stack:
     """
     file = text.validate()
     problems = find_problems(file, text)
-    name = file.stack or slug(path.resolve().parent.name)
+    name = file.names.prefix + (file.stack or slug(path.resolve().parent.name))
+    if not re.fullmatch(STACK_NAME, name):
+        problems.append(_name_problem(name, text))
     names = Names(name, file.project.id, shares_network=bool(host_project(file)))
     if file.bucket.name == "auto" and (problem := bucket_name_problem(names.bucket)):
         problems.append(_bucket_problem(names.bucket, problem, text))
@@ -545,6 +547,16 @@ def stack_of_text(text: StackText, path: Path) -> Stack:
         bucket_location=region_of(listed[0].zone) if location == "auto" else location,
         user=_user(file.access.user),
         problems=tuple(problems),
+    )
+
+
+def _name_problem(name: str, text: StackText) -> Diagnostic:
+    return Diagnostic(
+        "Stack name too long",
+        f"with names.prefix, the stack is named {name}, which has {len(name)} characters of at "
+        f"most {MAX_NAME_LENGTH}",
+        "Set a shorter name:\n    stack: NAME",
+        text.where("names.prefix"),
     )
 
 

@@ -41,6 +41,7 @@ FORMATS = {
     "network.subnetwork": NAME_FORMAT.replace(
         "only", "or projects/HOST/regions/REGION/subnetworks/NAME"
     ),
+    "names.prefix": "Up to 25 lowercase letters, digits and hyphens, starting with a letter.",
     "stack": "Up to 26 lowercase letters, digits and hyphens, starting with a letter.",
     "project.billing_account": "As listed by `gcloud billing accounts list`: 01AB23-45CD67-89EF01.",
     "project.parent": "organizations/NUMBER or folders/NUMBER.",
