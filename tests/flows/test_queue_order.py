@@ -21,6 +21,7 @@ from tpuctl.api import Tpuctl
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.cloud.server_clock import ServerClock
 from tpuctl.flows.jobs.attempts import claim_start, record_end
+from tpuctl.flows.jobs.jobs import read_status
 from tpuctl.flows.queue.enqueue import append_jobs
 from tpuctl.flows.queue.work import Queue, run_each
 from tpuctl.flows.stack.up import up_without_tpu
@@ -277,6 +278,24 @@ async def test_stack_files_without_job_are_removed_later(
         await Queue(ObjectStore(client, store.name, clock=Ahead()), STACK).remove_stack_files()
     left = {info.name for info in await store.list("tpuctl/queues/")}
     assert left == {used, "tpuctl/queues/other/its.json"}
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(0, "succeeded"), (3, "failed"), (143, "lost"), (None, "lost")]
+)
+async def test_end_is_known_without_the_last_records_of_machines(
+    store: ObjectStore, code: int | None, state: str
+) -> None:
+    """The stack is taken down as soon as the end of the job was seen."""
+    await append(store, job(0))
+    start = JobStart(placement=MACHINE, worker_count=1, workers=(0,), started=NOW)
+    record = job(0).started(start)
+    if code is not None:
+        await record_end(store, record, JobEnd(exit_code=code, ended=NOW))
+    await store.put_bytes(
+        f"tpuctl/stacks/{STACK}.json", f'{{"stack": "{STACK}", "down_count": 1}}'.encode()
+    )
+    assert (await read_status(store, record)).state == state
 
 
 @pytest.mark.parametrize(

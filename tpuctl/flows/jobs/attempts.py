@@ -69,6 +69,11 @@ async def record_end(store: ObjectStore, record: JobRecord, end: JobEnd) -> JobE
     return await _write_once(store, record.final_name, end)
 
 
+async def read_end(store: ObjectStore, record: JobRecord) -> JobEnd | None:
+    """How a queued job ended; None while it has not."""
+    return await _read(store, record.final_name, JobEnd)
+
+
 async def record_verdict(
     store: ObjectStore, record: JobRecord, verdict: Verdict | None
 ) -> Verdict | None:

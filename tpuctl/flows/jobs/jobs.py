@@ -14,6 +14,7 @@ from tpuctl.flows.jobs.attempts import (
     at_latest_attempt,
     is_stop_requested,
     read_attempts,
+    read_end,
     read_record,
     with_start,
 )
@@ -22,6 +23,7 @@ from tpuctl.model.events import Emit, WarningIssued, ignore
 from tpuctl.model.jobs.job import (
     EXIT_LOST,
     EXIT_STOPPED,
+    EndState,
     JobRecord,
     JobStatus,
     JobSummary,
@@ -206,8 +208,13 @@ async def read_status(store: ObjectStore, record: JobRecord) -> JobStatus:
 
 async def reconcile_status(store: ObjectStore, record: JobRecord, status: JobStatus) -> JobStatus:
     """The status from the worker records, corrected by what else is in the bucket: the stack was
-    taken down, or a stop was requested."""
+    taken down, or a stop was requested. Of a queued job whose machines were deleted before they had
+    written their last records, what was seen of its end."""
     if status.exit_code is None and await _is_taken_down(store, record):
+        end = await read_end(store, record) if record.queued is not None else None
+        if end is not None and end.exit_code not in (EXIT_STOPPED, EXIT_LOST):
+            state: EndState = "failed" if end.exit_code else "succeeded"
+            return replace(status, state=state, exit_code=end.exit_code, finished=end.ended)
         status = replace(
             status, state="lost", exit_code=EXIT_LOST, detail="the stack was taken down"
         )
