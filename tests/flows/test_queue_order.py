@@ -199,20 +199,20 @@ async def test_no_two_jobs_have_the_turn_of_one_tpu(store: ObjectStore) -> None:
 async def test_further_tpus_are_needed_by_their_jobs(store: ObjectStore) -> None:
     """As many as have a job, or one that waits for them; those that exist are remembered."""
     queue = Queue(store, STACK)
-    assert await queue.needed() == set()
+    assert {*await queue.needed()} == set()
     await append(store, job(0))
     await append(store, job(1, parallel=3))
-    assert await queue.needed() == {1, 2}
+    assert {*await queue.needed()} == {1, 2}
     await queue.enter(2)
     assert await queue.further() == [2]
     second = await queue.next(2)
     assert second is not None
     assert second.id == job(1).id
-    assert await queue.needed() == {1, 2}
+    assert {*await queue.needed()} == {1, 2}
     await queue.leave(2)
     assert await queue.further() == [2], "its job has not ended"
     await record_end(store, second, JobEnd(exit_code=0, ended=NOW))
-    assert await queue.needed() == {1}
+    assert {*await queue.needed()} == {1}
     assert await queue.next(2) is None, "the other job is for the stack's own TPU"
     await queue.leave(2)
     assert await queue.further() == []

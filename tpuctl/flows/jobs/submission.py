@@ -272,7 +272,7 @@ def stack_of(record: JobRecord, stack: Stack) -> Stack:
         capacity = record.placement.capacity if record.placement is not None else ""
         number = record.placement.tpu if record.placement is not None else 1
         stack = stack.at(stack.place_of(record.zone, api, record.accelerator, capacity))
-        stack = stack if number == 1 else stack.parallel(number)
+        stack = stack.parallel(number)
     if record.framework is not None:
         stack = stack.for_framework(FrameworkChoice(record.framework, f"job {record.id}"))
     stack = stack.on_runtime(record.runtime)

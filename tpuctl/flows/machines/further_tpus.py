@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
-from tpuctl.errors import Conflict, NotFound
+from tpuctl.errors import Conflict, NotFound, TpuctlError
 from tpuctl.flows.machines.inventory import list_tpus
 from tpuctl.model.jobs.queue import Turns
 from tpuctl.model.stack.stack import Stack
@@ -15,25 +15,38 @@ from tpuctl.polling import gather_all
 
 
 async def read_turns(store: ObjectStore, stack: str) -> tuple[Turns, int]:
-    """The turns of a stack's queue, and the generation of their object: 0 if there is none.
-
-    A damaged object has none, and is replaced.
-    """
+    """The turns of a stack's queue, and the generation of their object: 0 if there is none."""
     name = turns_name(stack)
     try:
         text, generation = await store.get_version(name)
     except NotFound:
         return Turns(), 0
+    return turns_of(text, store.uri(name)), generation
+
+
+def turns_of(text: bytes | None, where: str) -> Turns:
+    """The turns in an object's text. A damaged one has none, and is replaced."""
+    if text is None:
+        return Turns()
     try:
-        return parse_record(Turns, text, store.uri(name)), generation
+        return parse_record(Turns, text, where)
     except Conflict:
-        return Turns(), generation
+        return Turns()
 
 
-async def list_further(stack: Stack, cloud: Cloud) -> list[InventoryItem]:
-    """What exists of the TPUs beside a stack's own."""
-    turns, _ = await read_turns(cloud.objects(stack.bucket), stack.name)
-    listed = await gather_all(list_tpus(stack.parallel(number), cloud) for number in turns.further)
+async def list_further(
+    stack: Stack, cloud: Cloud, problems: dict[str, TpuctlError]
+) -> list[InventoryItem]:
+    """What exists of the TPUs beside a stack's own. `problems` receives what keeps them from being
+    listed, by the object that names them."""
+    store = cloud.objects(stack.bucket)
+    try:
+        turns, _ = await read_turns(store, stack.name)
+        stacks = map(stack.parallel, turns.further)
+        listed = await gather_all(list_tpus(further, cloud) for further in stacks)
+    except TpuctlError as error:
+        problems[store.uri(turns_name(stack.name))] = error
+        return []
     return [item for items in listed for item in items]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tpuctl.errors import Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
+from tpuctl.flows.jobs.attempts import with_start
 from tpuctl.flows.jobs.recover import RecoveryAborted, restore_stack
 from tpuctl.flows.queue.queue import Queue
 from tpuctl.flows.stack.controller_down import delete_tpu
@@ -40,9 +41,10 @@ async def run_on_all(queue: Queue, run_on: Callable[[int], Coroutine[Any, Any, i
     count = 0
     try:
         while True:
-            for number in await queue.needed() | {*await queue.further()}:
-                if number not in tasks:
-                    tasks[number] = asyncio.create_task(run_on(number))
+            numbers = {*await queue.needed(), *await queue.further()} - tasks.keys()
+            if further := numbers - {1}:
+                await queue.enter(*further)
+            tasks |= {number: asyncio.create_task(run_on(number)) for number in numbers}
             if not tasks:
                 return count
             await asyncio.wait(
@@ -61,7 +63,6 @@ async def run_on_further(context: Context, queue: Queue, number: int, run: Run) 
     It is created before it gets a job, which others could run meanwhile.
     """
     context = replace(context, stack=context.stack.parallel(number))
-    await queue.enter(number)
     count = 0
     while await _is_ready(context, queue, number):
         record = await queue.next(number)
@@ -76,10 +77,10 @@ async def run_on_further(context: Context, queue: Queue, number: int, run: Run) 
 async def _is_ready(context: Context, queue: Queue, number: int) -> bool:
     """Have the TPU created for the next job, unless one is running there; return False once it is
     not needed."""
-    record = await queue.peek(number)
-    if number not in await queue.needed() or record is None:
+    record = (await queue.needed()).get(number)
+    if record is None:
         return False
-    if not record.is_waiting:
+    if not (await with_start(context.store, record)).is_waiting:
         return True
     creating = asyncio.ensure_future(_create(context, record))
     try:

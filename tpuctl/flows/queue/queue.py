@@ -11,11 +11,12 @@ from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import Conflict, NotFound
 from tpuctl.flows.jobs.attempts import read_record, with_start
 from tpuctl.flows.jobs.jobs import in_submitted_order
-from tpuctl.flows.machines.further_tpus import read_turns
+from tpuctl.flows.machines.further_tpus import read_turns, turns_of
 from tpuctl.flows.machines.handover import queued_stack_files
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.queue import MAX_PARALLEL, QueuePlace, Turns, in_order, open_jobs
 from tpuctl.model.text.names import JOBS, turns_name
+from tpuctl.polling import SystemClock
 from tpuctl.resources.project.stack_record import read_contents
 
 READERS = 16
@@ -45,42 +46,37 @@ class Queue:
             if current is None:
                 return None
             if turns.jobs.get(number) != current.id:
+                content = turns.with_job(number, current.id).model_dump_json().encode()
                 try:
-                    await self._write_turns(turns.with_job(number, current.id), generation)
+                    await self._store.put_bytes(
+                        turns_name(self._stack), content, if_generation=generation
+                    )
                 except Conflict:  # another program was first
                     continue
             return await with_start(self._store, current)
 
-    async def peek(self, number: int) -> JobRecord | None:
-        """The job that `next` would return, if nothing changes."""
-        turns, _ = await self._read_turns()
-        current = _current(await self.waiting(), turns, number)
-        return None if current is None else await with_start(self._store, current)
-
-    async def needed(self) -> set[int]:
-        """The numbers of the TPUs that have a job, or are needed for those that wait."""
+    async def needed(self) -> dict[int, JobRecord]:
+        """The TPUs that are needed, by number, each with its job, or with one that waits for a
+        TPU; as submitted."""
         turns, _ = await self._read_turns()
         waiting = await self.waiting()
-        open_ids = {record.id for record in waiting}
-        busy = {number for number, job in turns.jobs.items() if job in open_ids}
-        free = [record for record in waiting if record.id not in turns.jobs.values()]
-        needed = set(busy)
+        numbers = {job: number for number, job in turns.jobs.items()}
+        needed = {numbers[record.id]: record for record in waiting if record.id in numbers}
+        free = [record for record in waiting if record.id not in numbers]
         for number in range(1, MAX_PARALLEL + 1):
             job = next((record for record in free if may_run(record, number)), None)
-            if number not in busy and job is not None:
+            if number not in needed and job is not None:
                 free.remove(job)
-                needed.add(number)
+                needed[number] = job
         return needed
 
     async def further(self) -> list[int]:
         """The numbers of TPUs beside the stack's own that exist, or soon will."""
         return (await self._read_turns())[0].further
 
-    async def enter(self, number: int) -> None:
-        """Note that a further TPU is about to be created."""
-        await self._change_turns(
-            lambda turns: turns if number in turns.jobs else turns.with_job(number, "")
-        )
+    async def enter(self, *numbers: int) -> None:
+        """Note that further TPUs are about to be created."""
+        await self._change_turns(lambda turns: turns.with_tpus(numbers))
 
     async def leave(self, number: int) -> None:
         """Note that a further TPU was deleted, unless another program has given it a job."""
@@ -92,17 +88,15 @@ class Queue:
     async def _read_turns(self) -> tuple[Turns, int]:
         return await read_turns(self._store, self._stack)
 
-    async def _write_turns(self, turns: Turns, generation: int) -> None:
-        content = turns.model_dump_json().encode()
-        await self._store.put_bytes(turns_name(self._stack), content, if_generation=generation)
-
     async def _change_turns(self, change: Callable[[Turns], Turns]) -> None:
-        while True:
-            turns, generation = await self._read_turns()
-            if (after := change(turns)) == turns:
-                return None
-            with suppress(Conflict):  # another program was first
-                return await self._write_turns(after, generation)
+        name = turns_name(self._stack)
+
+        def changed(text: bytes | None) -> bytes | None:
+            before = turns_of(text, self._store.uri(name))
+            after = change(before)
+            return None if after == before else after.model_dump_json().encode()
+
+        await self._store.update(name, changed, SystemClock())
 
     async def waiting(self) -> list[JobRecord]:
         """The queued jobs that have not ended, in the order in which they run, as submitted."""

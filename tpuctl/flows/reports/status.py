@@ -23,7 +23,6 @@ from tpuctl.model.jobs.job import JobRecord, JobStatus, WorkerRecord, job_status
 from tpuctl.model.logs.progress import LINES, TAIL, Progress, progress_of
 from tpuctl.model.status.inventory import with_requests
 from tpuctl.model.status.snapshot import JobSnapshot, Snapshot, StackStatus
-from tpuctl.model.text.names import turns_name
 from tpuctl.model.text.record_parsing import parse_answer
 
 if TYPE_CHECKING:
@@ -54,10 +53,7 @@ async def status(context: Context, *, is_partial: bool = False) -> StackStatus:
         on_error=lambda kind, error: unlisted.update({f"{kind.kind}/*": error}),
     )
     if stack.controller is not None or not context.has_file:
-        try:
-            listed += await list_further(stack, context.cloud)
-        except TpuctlError as error:
-            unlisted[context.store.uri(turns_name(stack.name))] = error
+        listed += await list_further(stack, context.cloud, unlisted)
     disabled = [kind for kind, error in unlisted.items() if isinstance(error, ApiDisabled)]
     if disabled and context.has_file and not await was_brought_up(stack, context.cloud, listed):
         for kind in disabled:

@@ -26,7 +26,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_folder import forget_folder, other_folder_note
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.status.status import Down, Holding, Remaining
-from tpuctl.model.text.names import CACHE, turns_name
+from tpuctl.model.text.names import CACHE
 from tpuctl.polling import gather_all
 from tpuctl.remote.openssh import HostsFile
 from tpuctl.resources.access.secret_grants import removed_grants
@@ -251,14 +251,11 @@ async def _list_and_observe(
             unused_apis=unused_apis,
             on_error=lambda kind, error: problems.update({f"{kind.kind}/*": error}),
         ),
+        list_further(stack, cloud, problems),
         observe_each(resources),
     ]
-    listed, (snapshot, errors) = await gather_all(work)
-    try:
-        listed += await list_further(stack, cloud)
-    except TpuctlError as error:
-        problems[f"gs://{stack.bucket}/{turns_name(stack.name)}"] = error
-    return listed, snapshot, errors, problems
+    listed, further, (snapshot, errors) = await gather_all(work)
+    return [*listed, *further], snapshot, errors, problems
 
 
 async def verify_down(

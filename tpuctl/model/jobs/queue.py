@@ -93,6 +93,10 @@ class Turns(BaseModel):
     def with_job(self, number: int, job: str) -> Turns:
         return self.model_copy(update={"jobs": {**self.jobs, number: job}})
 
+    def with_tpus(self, numbers: Iterable[int]) -> Turns:
+        """With these TPUs, without a job unless they have one."""
+        return self.model_copy(update={"jobs": {**dict.fromkeys(numbers, ""), **self.jobs}})
+
     def without(self, number: int) -> Turns:
         jobs = {each: job for each, job in self.jobs.items() if each != number}
         return self.model_copy(update={"jobs": jobs})
