@@ -1,8 +1,10 @@
-"""The identity behind the caller's credentials, from Google's tokeninfo endpoint."""
+"""The identity behind the caller's credentials, from Google's tokeninfo endpoint, and what it may
+do in a project."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +80,15 @@ async def identity_of(cloud: Cloud) -> Identity:
         seconds,
         pool_of(credentials),
     )
+
+
+async def granted_on_project(
+    cloud: Cloud, project: str, names: Collection[str], *, subject: str = "permissions"
+) -> set[str]:
+    """Those of the permissions that the caller has in a project."""
+    request = {"resource": f"projects/{project}", "permissions": list(names)}
+    test = cloud.client("projects").test_iam_permissions
+    return {*(await cloud.call(subject, test, request)).permissions}
 
 
 def pool_of(credentials: Any) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 
 from tpuctl.catalog import node_cidr_prefix
-from tpuctl.cloud.caller_identity import Identity, identity_of
+from tpuctl.cloud.caller_identity import Identity, granted_on_project, identity_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, NotFound, TpuctlError
 from tpuctl.flows.doctor.checks import Check
@@ -392,12 +392,7 @@ class ProjectChecks:
         return Finding("quota", CheckState.OK, detail or "no quota needed")
 
     async def _has_permission(self, permission: str) -> bool:
-        answer = await self.cloud.call(
-            "permissions",
-            self.cloud.client("projects").test_iam_permissions,
-            {"resource": f"projects/{self.stack.project}", "permissions": [permission]},
-        )
-        return permission in answer.permissions
+        return permission in await granted_on_project(self.cloud, self.stack.project, [permission])
 
     def _api_off(self, check: str, error: TpuctlError, api: str) -> Finding:
         project = self._identity.quota_project or self.stack.project

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from tpuctl.cloud.caller_identity import identity_of
+from tpuctl.cloud.caller_identity import granted_on_project, identity_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, NotFound, TpuctlError
 from tpuctl.model.stack.stack import Stack
@@ -47,23 +47,21 @@ async def login_warnings(stack: Stack, cloud: Cloud) -> list[Diagnostic]:
     """What the caller lacks to log in to machines with OS Login, as far as the project tells."""
     if not stack.has_os_login:
         return []
-    request = {"resource": f"projects/{stack.project}", "permissions": [LOGIN, SUDO]}
     try:
-        client = cloud.client("projects")
-        answer = await cloud.call("permissions", client.test_iam_permissions, request)
+        granted = await granted_on_project(cloud, stack.project, [LOGIN, SUDO])
     except TpuctlError:
         return []
     hint = (
         f"Ask an administrator to run\n    gcloud projects add-iam-policy-binding {stack.project} "
         "--member=user:YOU --role=roles/compute.osAdminLogin"
     )
-    if LOGIN not in answer.permissions:
+    if LOGIN not in granted:
         detail = (
             f"the machines use OS Login, and project {stack.project} does not grant you {LOGIN}; "
             "it may still be granted on single machines"
         )
         return [Diagnostic("OS Login may deny access", detail, hint)]
-    if SUDO not in answer.permissions:
+    if SUDO not in granted:
         detail = (
             f"the machines use OS Login, and project {stack.project} does not grant you {SUDO}: "
             "you see only your own jobs on them, and none that the controller recovered"

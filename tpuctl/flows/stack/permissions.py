@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tpuctl.catalog import apis_of
+from tpuctl.cloud.caller_identity import granted_on_project
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, NotFound, Scope, TpuctlError
 from tpuctl.model.plan import Action, Plan
@@ -147,13 +148,9 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
     """The permissions for this stack that the caller lacks. Usually a single request."""
     required = required_permissions(kinds_of(stack))
     on = f"project {stack.project}"
-    request = {
-        "resource": f"projects/{stack.project}",
-        "permissions": sorted({permission.name for permission in required}),
-    }
-    client = cloud.client("projects")
+    names = sorted({permission.name for permission in required})
     try:
-        answer = await cloud.call(on, client.test_iam_permissions, request)
+        granted = await granted_on_project(cloud, stack.project, names, subject=on)
     except (NotFound, Denied):  # missing, or not visible to the caller
         if stack.file.project.create:
             return [
@@ -161,7 +158,6 @@ async def missing_permissions(stack: Stack, cloud: Cloud) -> Sequence[Missing]:
                 *await _to_link_billing(stack, cloud, "create"),
             ]
         return []
-    granted = {*answer.permissions}
     # The plan asks the key itself, which may be another project's, and goes on without a grant.
     granted |= {item.name for item in required if item.name.startswith("cloudkms.")}
     if any(permission.name == ACT_AS for permission in required) and ACT_AS not in granted:

@@ -9,6 +9,7 @@ from datetime import UTC
 
 from tpuctl.catalog import runtime, runtimes
 from tpuctl.cloud.address import caller_address_range
+from tpuctl.cloud.caller_identity import granted_on_project
 from tpuctl.cloud.clients import Cloud
 from tpuctl.engine.planner import observe, plan_up
 from tpuctl.engine.resource import Resource
@@ -141,12 +142,12 @@ async def plan(
     cloud, keys = context.cloud, context.keys
     stack = in_preferred_order(context.stack.bounded(cloud.server_clock.now()), cloud)
     stack.require_valid()
-    if context.controller is None:
-        stack = await with_os_login(stack, cloud)
     if race:
         _require_raceable(stack)
     if new_limits:
         require_life_limits(stack)
+    if context.controller is None:
+        stack = await with_os_login(stack, cloud)
     if context.changes_only_tpu:
         ledgers = await read_ledgers(stack, cloud)
         stack = replace(stack, spent=ledgers.spent())
@@ -486,13 +487,10 @@ def _without_addresses(stack: Stack) -> Diagnostic:
 
 async def _may_tunnel(stack: Stack, cloud: Cloud) -> bool:
     """Whether the project grants the permission; True if that cannot be tested."""
-    request = {"resource": f"projects/{stack.project}", "permissions": [TUNNEL]}
-    client = cloud.client("projects")
     try:
-        answer = await cloud.call("permissions", client.test_iam_permissions, request)
+        return TUNNEL in await granted_on_project(cloud, stack.project, [TUNNEL])
     except TpuctlError:
         return True
-    return TUNNEL in answer.permissions
 
 
 def _without_role(stack: Stack) -> Diagnostic:

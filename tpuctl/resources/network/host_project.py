@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tpuctl.cloud.caller_identity import granted_on_project
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Denied, Diagnostic, NotFound
 from tpuctl.model.stack.stack import Stack
@@ -74,16 +75,11 @@ async def _subnetwork(stack: Stack, cloud: Cloud) -> Any | None:
 
 async def may_change_rules(stack: Stack, cloud: Cloud) -> bool:
     """Whether the caller may create, change and delete firewall rules in the host project."""
-    request = {
-        "resource": f"projects/{stack.network_project}",
-        "permissions": list(CHANGE_RULES),
-    }
-    client = cloud.client("projects")
     try:
-        answer = await cloud.call("permissions", client.test_iam_permissions, request)
+        granted = await granted_on_project(cloud, stack.network_project, CHANGE_RULES)
     except (NotFound, Denied):
         return False
-    return {*CHANGE_RULES} <= {*answer.permissions}
+    return granted == {*CHANGE_RULES}
 
 
 async def granted_on_subnetwork(stack: Stack, cloud: Cloud, names: list[str]) -> set[str]:
