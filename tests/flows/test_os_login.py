@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from tests.support.callers import OWNER, Member
 from tests.support.controllers import read_work
 from tests.support.locations import PROJECT
 from tests.support.polling import async_until
+from tests.support.stack_jobs import write_script
 from tpuctl.api import Tpuctl
 from tpuctl.local_cloud import remote_control, server_process
 
@@ -30,14 +30,6 @@ while os.environ["TPUCTL_ATTEMPT"] == "1" and "WAIT" in os.environ:
 """
 
 
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    path = tmp_path / "job" / "job.py"
-    path.parent.mkdir()
-    path.write_text(JOB, "utf-8")
-    return path
-
-
 async def remaining_days(cloud: server_process.LocalCloud) -> float:
     """How long the key of the caller's profile is valid."""
     path = f"/v1/users/{OWNER}/loginProfile?projectId={PROJECT}"
@@ -47,12 +39,12 @@ async def remaining_days(cloud: server_process.LocalCloud) -> float:
 
 
 async def test_job_runs_as_the_profiles_user(
-    make_stack: MakeStack, local_cloud: server_process.LocalCloud, script: Path
+    make_stack: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     stack = make_stack(runtime=RUNTIME)
     await stack.up()
     assert 6.9 < await remaining_days(local_cloud) <= 7
-    assert await stack.run(script) == 0
+    assert await stack.run(write_script(stack, JOB)) == 0
     (job,) = await stack.jobs()
     assert await stack.store.get_bytes(job.record.log_name(0)) == f"{USER}\n".encode()
     assert any(part.startswith(f"{USER}@") for part in await stack.ssh_command(0))
@@ -63,7 +55,7 @@ async def test_job_runs_as_the_profiles_user(
 @pytest.mark.soak
 @pytest.mark.usefixtures("startup_scripts")
 async def test_controller_works_on_what_another_account_started(
-    make_stack: MakeStack, local_cloud: server_process.LocalCloud, script: Path
+    make_stack: MakeStack, local_cloud: server_process.LocalCloud
 ) -> None:
     """The controller logs in as its service account, and sees the job of the caller's user. After
     a preemption it is the other way round."""
@@ -72,7 +64,7 @@ async def test_controller_works_on_what_another_account_started(
         extra="controller: {}\njob: {env: {WAIT: '1'}}\n",
     )
     await stack.up()
-    record = await stack.submit(script)
+    record = await stack.submit(write_script(stack, JOB))
 
     async def is_running() -> bool | None:
         summary = next(job for job in await stack.jobs() if job.record.id == record.id)

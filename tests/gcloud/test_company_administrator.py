@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.docs.page_blocks import ROOT
@@ -21,7 +19,7 @@ def run_script(gcloud: Gcloud, **variables: str) -> None:
     succeed(["bash", str(SCRIPT)], env={**gcloud.environment, **who, **variables})
 
 
-def test_network_of_a_host_project(gcloud: Gcloud, tmp_path: Path) -> None:
+def test_network_of_a_host_project(gcloud: Gcloud) -> None:
     host = make_project(gcloud.cloud, "compute", project="net-host")
     at_host = f"--project={host}"
     gcloud.run("compute", "networks", "create", "corp", "--subnet-mode=custom", at_host)

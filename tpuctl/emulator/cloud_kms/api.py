@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from tpuctl.emulator.iam.api_access import ApiAccess
+from tpuctl.emulator.iam.crypto_keys import denied_text
 from tpuctl.emulator.iam.permission_errors import permission_denied
 from tpuctl.emulator.iam.required_permissions import Need, PolicyResources
 from tpuctl.emulator.state.errors import ApiError
@@ -17,11 +18,7 @@ _SERVICE = "google.cloud.kms.v1.KeyManagementService"
 
 
 def _refuse(method: str, need: Need, email: str, request: Any) -> ApiError:
-    """Wording from hashicorp/terraform-provider-google#5103."""
-    text = (
-        f"Permission '{need.permission}' denied on resource '{need.resource_name}' "
-        "(or it may not exist)."
-    )
+    text = denied_text(need.permission, need.resource_name)
     return permission_denied(text, need, _HOST, need.resource_name)
 
 

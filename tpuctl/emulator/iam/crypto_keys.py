@@ -42,10 +42,12 @@ class UnusableKey(Exception):
         """In Cloud KMS's words."""
         if not self.permission:
             return f"{self.name} is not enabled, current state is: {self.reason}."
-        return (
-            f"Permission '{self.permission}' denied on resource '{self.name}' "
-            "(or it may not exist)."
-        )
+        return denied_text(self.permission, self.name)
+
+
+def denied_text(permission: str, resource: str) -> str:
+    """Wording from hashicorp/terraform-provider-google#5103."""
+    return f"Permission '{permission}' denied on resource '{resource}' (or it may not exist)."
 
 
 class CryptoKeys:
