@@ -103,10 +103,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_DEADLINE] = time.monotonic() + 60 * minutes
 
 
+def _is_time_over(config: pytest.Config) -> bool:
+    return time.monotonic() > config.stash.get(_DEADLINE, math.inf)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skips tests for which no time is left, and `tensorflow` tests without a Python for their
     version, by default 2.18.0."""
-    if time.monotonic() > item.config.stash.get(_DEADLINE, math.inf):
+    if _is_time_over(item.config):
         pytest.skip(_NO_TIME)
     for marker in item.iter_markers("tensorflow"):
         # Imported only for these tests.
@@ -171,6 +175,7 @@ def _check_methods(config: pytest.Config) -> list[str]:
         config.option.markexpr in (_ALL_TESTS, _SOAK)
         and not config.option.keyword
         and (config.args_source is pytest.Config.ArgsSource.TESTPATHS)
+        and not _is_time_over(config)  # then some tests were left out
     ):
         return method_record.uncalled(tally, soak=is_soak)
     return []

@@ -59,9 +59,10 @@ def validate_call(call: Call) -> list[Verdict]:
     methods = find(verb, call.path)
     if not methods:
         return list(_validate_undescribed(call))
-    versioned = versioned_name(verb, call.path) or ""
     best: list[Verdict] | None = None
     for method, variables in methods:
+        api, _, _ = method.id.partition(".")
+        versioned = versioned_name(verb, call.path, api) or ""
         verdicts = [
             Verdict(method.id, "request", list(_request(call, method, variables))),
             Verdict(method.id, "answer", list(_answer(call, method)), versioned),

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests import conftest
 from tests.support import method_record
 from tests.support.transcripts import Tally, TranscriptValidator
 
@@ -15,7 +19,7 @@ NETWORK_COMMANDS = {name: {"commands": {}} for name in ("delete", "describe", "l
 OTHER_COMMANDS = ("compute networks delete", "compute networks describe")
 
 
-def tally_of(folder: Path, *, status: int = 200, client: str = "") -> Tally:
+def tally_of(folder: Path, *, status: int = 200, client: str = "", **others: str) -> Tally:
     line = {
         "kind": "rest",
         "verb": "GET",
@@ -29,6 +33,7 @@ def tally_of(folder: Path, *, status: int = 200, client: str = "") -> Tally:
         "status": status,
         "answer_type": "application/json; charset=UTF-8",
         "answer": '{"kind": "compute#networkList"}',
+        **others,
     }
     file = folder / "calls.jsonl"
     file.write_text(json.dumps(line) + "\n", "utf-8")
@@ -57,6 +62,15 @@ def test_methods_called_by_googles_clients_are_counted(
 @pytest.mark.parametrize("status", [404, 501])
 def test_refused_call_proves_nothing_about_its_response(tmp_path: Path, status: int) -> None:
     assert tally_of(tmp_path, status=status).described == set()
+
+
+def test_path_of_several_apis_is_the_method_whose_response_it_has(tmp_path: Path) -> None:
+    """Cloud KMS has methods with the same paths, and comes first in the list of all methods."""
+    name = "projects/p-1/locations/us-central1-b/operations/o"
+    node = {"@type": "type.googleapis.com/google.cloud.tpu.v1.Node", "acceleratorType": "v3-8"}
+    answer = json.dumps({"name": name, "done": True, "response": node})
+    tally = tally_of(tmp_path, path=f"/v1/{name}", answer=answer)
+    assert tally.described == {"tpu.v1:tpu.projects.locations.operations.get"}
 
 
 def test_record_may_not_claim_uncalled_methods(
@@ -91,3 +105,18 @@ def test_record_may_not_claim_uncalled_methods(
     assert method_record.uncalled(Tally(), soak=True) == ["gcloud compute networks describe"]
     monkeypatch.setattr("shutil.which", lambda _: None)
     assert method_record.uncalled(Tally(), soak=False) == []
+
+
+@pytest.mark.parametrize("minutes", [math.inf, -1])
+def test_record_is_not_compared_when_tests_were_left_out(
+    monkeypatch: pytest.MonkeyPatch, minutes: float
+) -> None:
+    monkeypatch.setattr(method_record, "uncalled", lambda _, **__: ["gcloud info"])
+    monkeypatch.delenv("TPUCTL_WRITE_METHODS", raising=False)
+    stash = {conftest._TALLY: Tally(), conftest._DEADLINE: time.monotonic() + 60 * minutes}
+    config = SimpleNamespace(
+        stash=stash,
+        option=SimpleNamespace(markexpr="soak", keyword=""),
+        args_source=pytest.Config.ArgsSource.TESTPATHS,
+    )
+    assert conftest._check_methods(config) == ([] if minutes < 0 else ["gcloud info"])
