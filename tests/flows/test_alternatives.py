@@ -87,12 +87,11 @@ async def test_alternatives_are_tried_in_order(
 async def test_race_keeps_the_alternative_that_is_granted_first(
     make: MakeStack, cloud: LocalCloud, events: list[Event]
 ) -> None:
-    """In a zone only one alternative takes part; Compute Engine has no requests."""
+    """In a zone only one alternative of an API takes part: both would have the same names."""
     queued = f"""
     - {{type: v5litepod-8, zones: [{WEST}], queue: true, spot: true}}
     - {{type: v6e-8, zones: [{EAST}], queue: true}}
     - {{type: v5litepod-8, zones: [{WEST}], queue: true}}
-    - {{type: v6e-8, zones: [{EAST}], api: compute}}
 """
     stack = make("raced", queued)
     sold_out = remote_control.add_fault(cloud, "stockout", type="v5litepod-8", times="unlimited")

@@ -267,7 +267,7 @@ def test_alternatives_of_other_sizes_cannot_resume_a_job(tmp_path: Path) -> None
         bert_stack(tmp_path, f"{HEAD}tpu: {{any_of: [v5e-8, v5e-16]}}\njob: {{resume: any}}")
 
 
-def test_one_queued_alternative_of_each_zone_takes_part_in_a_race(tmp_path: Path) -> None:
+def test_one_alternative_of_each_zone_and_api_takes_part_in_a_race(tmp_path: Path) -> None:
     alternatives = (
         "[{type: v5e-8, spot: true}, v5e-4, {type: v5e-1, queue: false, zones: [us-east5-a]}]"
     )
@@ -277,8 +277,9 @@ def test_one_queued_alternative_of_each_zone_takes_part_in_a_race(tmp_path: Path
     def entrants(*items: InventoryItem) -> list[tuple[str, int]]:
         return [(place.zone, place.alternative) for place in raced(stack, items)]
 
-    assert entrants() == [(WEST, 0), ("us-west4-b", 0)]
-    assert entrants(request(WEST, "v5litepod-4")) == [("us-west4-b", 0), (WEST, 1)]
+    unqueued = ("us-east5-a", 2)
+    assert entrants() == [(WEST, 0), ("us-west4-b", 0), unqueued]
+    assert entrants(request(WEST, "v5litepod-4")) == [("us-west4-b", 0), (WEST, 1), unqueued]
 
 
 IN_AN_HOUR = {"valid_until_time": NOW + timedelta(hours=1)}

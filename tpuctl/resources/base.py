@@ -404,6 +404,11 @@ def _missing(error: TpuctlError, names: Iterable[str]) -> str | None:
     return next((name for name in names if name in text), None)
 
 
+def min_time(times: Iterable[datetime | None]) -> datetime | None:
+    """The earliest of those that are known."""
+    return min((time for time in times if time is not None), default=None)
+
+
 def time_of(value: Any) -> datetime | None:
     """Convert an API timestamp: a message, or a string from Compute Engine, in Pacific time."""
     if not value:

@@ -37,7 +37,8 @@ from tpuctl.resources.project.bucket import Bucket
 from tpuctl.resources.project.budget_bucket import BudgetBucket
 from tpuctl.resources.project.enabled_apis import Services
 from tpuctl.resources.project.project import Project
-from tpuctl.resources.tpu.queued_resource import QueuedNodes, Race, RacedRequest
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.race import Race, RacedNodes, RacedRequest, RaceEntry
 from tpuctl.resources.tpu.tpu_group import TpuGroup
 from tpuctl.resources.tpu.tpu_group_parts import GroupTemplate, WorkloadPolicy
 from tpuctl.resources.tpu.tpu_instance import TpuInstance
@@ -98,10 +99,6 @@ def resources_of(
     needs them.
     """
     network = Network(stack, cloud)
-    requests = [QueuedNodes(network, public_key)]
-    if race is not None:
-        networks = (Network(stack.at(place), cloud) for place in race.places)
-        requests = [RacedRequest(network, public_key, race) for network in networks]
     key_use = KeyUse(stack, cloud)
     resources: list[StackResource] = [
         Project(stack, cloud),
@@ -124,8 +121,28 @@ def resources_of(
         PrivateAccess(network),
         RecoveryRole(stack, cloud, tpu_kind(stack)),
         AccountGrants(stack, cloud),
-        RemoteNode(network),
         NodeGrants(stack, cloud),
+        *(
+            _tpu(network, public_key)
+            if race is None
+            else [
+                _entry(Network(stack.at(place), cloud), public_key, race) for place in race.places
+            ]
+        ),
+        Controller(Network(stack.in_zone(stack.zone_of_controller), cloud), public_key, tpu=stack),
+    ]
+    return [
+        resource
+        for resource in resources
+        if isinstance(resource, RaceEntry) or resource.applies(stack)
+    ]
+
+
+def _tpu(network: Network, public_key: Callable[[], str]) -> list[StackResource]:
+    """The resources that are a stack's TPU."""
+    stack, cloud = network.stack, network.cloud
+    resources: list[StackResource] = [
+        RemoteNode(network),
         *(
             resource
             for name in stack.nodes
@@ -136,11 +153,25 @@ def resources_of(
                 TpuGroup(network, public_key, name=name),
             )
         ),
-        *requests,
+        QueuedNodes(network, public_key),
         TpuNode(network, public_key),
-        Controller(Network(stack.in_zone(stack.zone_of_controller), cloud), public_key, tpu=stack),
     ]
     return [resource for resource in resources if resource.applies(stack)]
+
+
+def _entry(network: Network, public_key: Callable[[], str], race: Race) -> RaceEntry:
+    if QueuedNodes.applies(network.stack):
+        return RacedRequest(network, public_key, race)
+    return RacedNodes(_tpu(network, public_key), race)
+
+
+def addresses_of(resources: Iterable[Resource]) -> set[str]:
+    """The addresses of resources, and of all that an entry of a race consists of."""
+    return {
+        address
+        for resource in resources
+        for address in (resource.parts if isinstance(resource, RaceEntry) else (resource.address,))
+    }
 
 
 def tpu_kind(stack: Stack) -> type[CloudKind]:

@@ -25,7 +25,7 @@ Race = Annotated[
     bool,
     typer.Option(
         "--race",
-        help="Request the TPU in all of tpu.zones at once, and keep the first that is granted.",
+        help="Request the TPU in all zones, and all of tpu.any_of, at once; keep the first.",
     ),
 ]
 NewLimits = Annotated[
@@ -36,7 +36,7 @@ NewLimits = Annotated[
     ),
 ]
 AFTER_RACE = (
-    "the requests stay in the queue of every zone, and each is charged once it is granted",
+    "what was requested stays in every zone, and each TPU is charged once it is granted",
     "Repeat the command to continue the race. Or delete everything:\n    tpuctl down",
 )
 

@@ -27,6 +27,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.project.stack_record import Record
 from tpuctl.resources.tpu.node_lifecycle import NodeLifecycle
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.race import RacedNodes
 
 RECENT = timedelta(days=7)  # older outcomes say little about capacity now
 
@@ -72,7 +73,7 @@ async def record_attempts(
     attempts = [
         attempt
         for resource in resources
-        if isinstance(resource, NodeLifecycle | QueuedNodes)
+        if isinstance(resource, NodeLifecycle | QueuedNodes | RacedNodes)
         and (attempt := _attempt(plan, resource, results[resource.address])) is not None
     ]
     if not attempts:
@@ -88,11 +89,11 @@ async def record_attempts(
 
 
 def _attempt(
-    plan: Plan, resource: NodeLifecycle | QueuedNodes, result: Result
+    plan: Plan, resource: NodeLifecycle | QueuedNodes | RacedNodes, result: Result
 ) -> CapacityAttempt | None:
     """None for an outcome that says nothing about capacity."""
     stack, change = resource.stack, plan.change(resource.address)
-    is_request = isinstance(resource, QueuedNodes)
+    is_request = not isinstance(resource, NodeLifecycle)  # for all nodes
     if change.action is not Action.CREATE and not (is_request and "readiness" in change.fields):
         return None
     if isinstance(result.error, NoCapacity | QuotaExceeded):
@@ -101,7 +102,7 @@ def _attempt(
         error = ""
     else:
         return None
-    waited = resource.waited_seconds if isinstance(resource, QueuedNodes) else None
+    waited = None if isinstance(resource, NodeLifecycle) else resource.waited_seconds
     return CapacityAttempt(
         datetime.now(UTC).replace(microsecond=0),
         stack.zone,

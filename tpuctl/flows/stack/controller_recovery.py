@@ -14,8 +14,8 @@ from tpuctl.flows.stack.zones import is_left_over, place_and_race, with_other_tp
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
-from tpuctl.resources.composition import in_other_zones, kind_of, resources_of
-from tpuctl.resources.tpu.queued_resource import Race
+from tpuctl.resources.composition import addresses_of, in_other_zones, kind_of, resources_of
+from tpuctl.resources.tpu.race import Race
 
 WAITING = ("readiness",)  # fields of an update that only continues to wait for an existing request
 
@@ -47,9 +47,9 @@ async def recovery_plan(
     place, entered = place_and_race(stack, items, candidate, race=race)
     stack = await with_controller_zone(stack.at(place), cloud)
     resources = tpu_resources(stack, cloud, public_keys, entered)
-    zones = {stack.zone} if entered is None else entered.zones
-    addresses = {resource.address for resource in resources}
-    left = [item for item in items if is_left_over(item, stack, zones, addresses)]
+    used = (stack.candidate,) if entered is None else entered.places
+    addresses = addresses_of(resources)
+    left = [item for item in items if is_left_over(item, stack, used, addresses)]
     resources += in_other_zones(left, stack, cloud, resources, beside_creation=True)
     whole = plan_up(resources, await observe(resources))
     if len(stack.alternatives) > 1:

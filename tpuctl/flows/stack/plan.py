@@ -54,6 +54,7 @@ from tpuctl.resources.access.key_use import KeyUse
 from tpuctl.resources.access.secret_grants import removed_grants
 from tpuctl.resources.access.service_account import require_account
 from tpuctl.resources.composition import (
+    addresses_of,
     beside_tpu,
     in_other_zones,
     kind_of,
@@ -66,7 +67,8 @@ from tpuctl.resources.network.host_project import agent_warnings
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.network.worker_rule import closed_ports_warning
 from tpuctl.resources.project.bucket import Bucket
-from tpuctl.resources.tpu.queued_resource import QueuedNodes, Race
+from tpuctl.resources.tpu.queued_resource import QueuedNodes
+from tpuctl.resources.tpu.race import Race
 from tpuctl.resources.tpu.reservation import require_reservation
 from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode, closed_api_warning
 from tpuctl.spelling import nearest
@@ -254,14 +256,14 @@ async def prepare_up(
         resources = resources_of(
             stack_in_use, cloud, sources=sources, public_key=public_key, race=entered
         )
-        used_zones = {stack_in_use.zone} if entered is None else entered.zones
-        addresses = {resource.address for resource in resources}
+        used = (stack_in_use.candidate,) if entered is None else entered.places
+        addresses = addresses_of(resources)
         refuse_other_slices(stack_in_use, of_stack, addresses)
         resources += in_other_zones(
             [
                 item
                 for item in of_stack
-                if is_left_over(item, stack_in_use, used_zones, addresses)
+                if is_left_over(item, stack_in_use, used, addresses)
                 and not _is_controller(item, stack_in_use)
             ],
             stack_in_use,
@@ -360,24 +362,18 @@ def _with_zone_undecided(plan: Plan, later: Collection[str]) -> Plan:
 
 def _require_raceable(stack: Stack) -> None:
     """Raise Usage if the stack cannot be requested in several zones at once."""
-    tpu, requests = stack.file.tpu, "--race requests"
+    tpu = stack.file.tpu
     in_order = "Without --race, its zones are tried in order:\n    tpuctl up"
     places = raced(stack)
     for is_problem, detail, hint in (
         (
-            "tpu" not in stack.apis,
-            f"{requests} the TPU through queued resources, which Compute Engine does not have",
-            in_order,
-        ),
-        (
             stack.is_node,
-            f"{requests} TPU VMs through queued resources; a TPU node (tpu.kind: node) cannot be "
-            "queued",
+            "--race is for TPU VMs; a TPU node (tpu.kind: node) cannot be queued",
             in_order,
         ),
         (
             not places,
-            f"{requests} the TPU through queued resources, and tpu.queue is not set",
+            "--race requests the TPU through queued resources, and tpu.queue is not set",
             f"Add to {stack.path}:\n    tpu: {{queue: true}}",
         ),
         (

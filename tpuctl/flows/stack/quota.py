@@ -332,13 +332,17 @@ def report_of(
 
 
 def count_new_nodes(stack: Stack, plan: Plan) -> int:
-    """How many nodes the plan creates or requests; of a race between zones, in each."""
+    """How many nodes the plan creates or requests; of a race, in each place."""
     created = [
-        kind
+        change.address
         for change in plan
-        if change.action is Action.CREATE and (kind := kind_of(change.address)).is_tpu
+        if change.action is Action.CREATE and kind_of(change.address).is_tpu
     ]
-    return len(stack.nodes) if QueuedNodes in created else len(created)
+    has_all = any(
+        kind_of(address) is QueuedNodes or address.count("/") > 1  # with its zone, in a race
+        for address in created
+    )
+    return len(stack.nodes) if has_all else len(created)
 
 
 def name_words(name: str) -> frozenset[str]:

@@ -17,19 +17,19 @@ from tpuctl.model.plan import Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.composition import beside_tpu
-from tpuctl.resources.tpu.queued_resource import Race, RacedRequest
+from tpuctl.resources.tpu.race import Race, RaceEntry
 from tpuctl.units import format_duration
 
 
 async def run_race(
     context: Context, race: Race, stack: Stack, plan: Plan, resources: Sequence[Resource]
 ) -> tuple[Candidate, Plan]:
-    """Apply the plan of a race until one zone has granted the TPU and the other requests are
-    deleted; return that zone, and the plan as it was applied.
+    """Apply the plan of a race until one place has granted the TPU and the others' requests and
+    nodes are deleted; return that place, and the plan as it was applied.
 
-    The rest of the stack is left to the plan for that zone, which also lists the project again, and
-    deletes what is left in the other zones. A zone that refuses does not end the race. Raises the
-    error of all zones if none is left.
+    The rest of the stack is left to the plan for that place, which also lists the project again,
+    and deletes what is left in the others. A place that refuses does not end the race. Raises the
+    error of all places if none is left.
     """
     later = beside_tpu(resources)
     now = [resource for resource in resources if resource.address not in later]
@@ -41,18 +41,17 @@ async def run_race(
     results = await apply.apply(raced, now, context.emit)
     await record_attempts(stack, context.cloud, raced, now, results)
 
-    requests = [request for request in now if isinstance(request, RacedRequest)]
-    places = {request.address: request.stack.candidate for request in requests}
+    places = {entry.address: entry.place for entry in race.entries}
     errors = errors_of(results)
     refusals = [
         Refusal(place, errors[address])
         for address, place in places.items()
-        if address in errors and place.zone != race.winner
+        if address in errors and place != race.winner
     ]
-    if race.winner:
-        won = next(request for request in requests if request.stack.zone == race.winner)
+    if race.winner is not None:
+        won = next(entry for entry in race.entries if entry.place == race.winner)
         context.emit(Note(_outcome_text(won, places.values(), refusals)))
-        return won.stack.candidate, plan.with_results(results)
+        return won.place, plan.with_results(results)
     others = {address: error for address, error in errors.items() if address not in places}
     wide = {
         address: error
@@ -64,10 +63,8 @@ async def run_race(
     raise no_zone_error(refusals, stack, race.places)
 
 
-def _outcome_text(
-    won: RacedRequest, places: Iterable[Candidate], refusals: Iterable[Refusal]
-) -> str:
-    winner, waited = won.stack.candidate, format_duration(won.waited_seconds or 0.0)
+def _outcome_text(won: RaceEntry, places: Iterable[Candidate], refusals: Iterable[Refusal]) -> str:
+    winner, waited = won.place, format_duration(won.waited_seconds or 0.0)
     refused = {refusal.candidate: str(refusal) for refusal in refusals}
     withdrawn = [str(place) for place in places if place != winner and place not in refused]
     granted = "was granted" if winner.label else "granted the TPU"

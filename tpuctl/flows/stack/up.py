@@ -17,7 +17,7 @@ from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.apply import apply
 from tpuctl.engine.planner import observe, observe_each, plan_down
 from tpuctl.engine.step import step
-from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError
+from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller import shell_variables, write_shell_environment
 from tpuctl.flows.machines.local_liveness import run_while_alive
@@ -142,6 +142,7 @@ async def up_without_tpu(
     `confirm` receives the plan of the whole stack. Raises as `up` does.
     """
     prepared = await plan(context, race=race)
+    _require_race_of_controller(prepared)
     _require_quota(prepared, context.cloud)
     require_left(prepared.stack, prepared.spending, prepared.budget)
     if confirm is not None and not prepared.plan.is_empty:
@@ -150,6 +151,21 @@ async def up_without_tpu(
     _ = context.keys.pair  # fails before anything is created
     await context.prepare_image(prepared.stack.runtime, context.emit)  # of the local cloud
     return (await provision(context, prepared, _without_tpu)).stack
+
+
+def _require_race_of_controller(prepared: Prepared) -> None:
+    """Raise Usage for a race that the controller cannot run."""
+    places = () if prepared.race is None else prepared.race.places
+    for place in places:
+        there = prepared.stack.at(place)
+        if there.is_compute and there.machine.hosts > 1:
+            raise Usage(
+                "Race not possible",
+                f"{place} is a group of machines, whose instance template the controller may not "
+                "create",
+                hint="Run the race from here:\n    tpuctl up --race",
+                where="--race --detach",
+            )
 
 
 def _without_tpu(prepared: Prepared) -> Prepared:

@@ -13,7 +13,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import DEAD_STATES, InventoryItem, with_requests
 from tpuctl.model.troubleshooting.known_errors import table
 from tpuctl.resources.composition import kind_of
-from tpuctl.resources.tpu.queued_resource import Race
+from tpuctl.resources.tpu.race import Race
 
 ACTIVE_STATES = ("READY", "ACTIVE")
 
@@ -75,17 +75,17 @@ def _place(tpu: InventoryItem, stack: Stack) -> Candidate:
 
 
 def raced(stack: Stack, items: Iterable[InventoryItem] = ()) -> tuple[Candidate, ...]:
-    """Where a race may request the TPU: in each zone the first alternative that has a queue, or
-    that of the request which is there already."""
-    queued = [
-        place
-        for place in stack.candidates
-        if place.api == "tpu" and stack.at(place).queue is not None
-    ]
-    requests = {_place(item, stack) for item in items if item.kind == "queued"}
-    by_zone = {place.zone: place for place in reversed(queued)}
-    by_zone |= {place.zone: place for place in queued if place in requests}
-    return tuple(place for place in queued if by_zone[place.zone] == place)
+    """The places of a race: in each zone, for each API, the first alternative, or that of the TPU
+    which is there already. Names are the same in all places, so there can be only one.
+
+    No place at all if each would be a TPU VM without a queue: there would soon be one in each.
+    """
+    if not any(place.api == "compute" or stack.at(place).queue for place in stack.candidates):
+        return ()
+    existing = {_place(item, stack) for item in items if item.kind_class.is_tpu}
+    entered = {(place.zone, place.api): place for place in reversed(stack.candidates)}
+    entered |= {(place.zone, place.api): place for place in stack.candidates if place in existing}
+    return tuple(place for place in stack.candidates if place in entered.values())
 
 
 def refuse_other_slices(
@@ -96,13 +96,18 @@ def refuse_other_slices(
     for item in items:
         is_there = item.kind_class.is_tpu and _place(item, stack) == stack.candidate
         is_machine = item.kind_class.api == "compute"
-        if is_there and is_machine and _is_in_use(item) and item.local_address not in addresses:
+        if is_there and is_machine and _is_in_use(item) and not _is_of(item, addresses):
             raise Conflict(
                 "Node differs",
                 f"stack {stack.name} has {item.address} ({item.detail}), the stack file says "
                 f"{stack.slices} x {stack.accelerator.name}",
                 hint="To recreate it, delete it first:\n    tpuctl down",
             )
+
+
+def _is_of(item: InventoryItem, addresses: Collection[str]) -> bool:
+    """Whether it is one of the stack's resources, whose addresses include their zone in a race."""
+    return item.local_address in addresses or item.address in addresses
 
 
 def with_controller(stack: Stack, items: Collection[InventoryItem]) -> Stack:
@@ -115,23 +120,20 @@ def with_controller(stack: Stack, items: Collection[InventoryItem]) -> Stack:
 
 
 def is_left_over(
-    item: InventoryItem, stack: Stack, used_zones: Collection[str], addresses: Collection[str]
+    item: InventoryItem, stack: Stack, used: Sequence[Candidate], addresses: Collection[str]
 ) -> bool:
     """Whether it is in a zone that is not used, of the other API, of slices that the stack no
-    longer has, or of another alternative, which is created otherwise. `addresses` are those of the
-    stack's resources."""
-    api = item.kind_class.api
-    is_of_other_api = api not in (None, stack.api)
-    is_of_other_slice = api == "compute" and item.local_address not in addresses
-    requests = (f"queued/{item.request}", f"queued/{item.zone}/{item.request}")
-    tpu = {item.local_address, item.address, *requests}
+    longer has, or of another alternative, which is created otherwise.
+
+    `used` is the stack's place, or those of a race; `addresses` are those of the stack's resources.
+    """
+    api, here = item.kind_class.api, [place for place in used if item.serves(place.zone)]
+    is_of_other_api = api is not None and api not in {place.api for place in here}
+    is_of_other_slice = api == "compute" and not _is_of(item, addresses)
+    requests = {f"queued/{item.request}", f"queued/{item.zone}/{item.request}"}
     is_of_alternative = len(stack.alternatives) > 1 and item.kind_class.is_tpu
-    return (
-        is_of_other_api
-        or is_of_other_slice
-        or (is_of_alternative and tpu.isdisjoint(addresses))
-        or not any(map(item.serves, used_zones))
-    )
+    is_known = _is_of(item, addresses) or not requests.isdisjoint(addresses)
+    return not here or is_of_other_api or is_of_other_slice or (is_of_alternative and not is_known)
 
 
 def with_other_tpus_first(plan: Plan, addresses: Collection[str], zone: str) -> Plan:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tpuctl.catalog import Api
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Conflict, Denied, NotFound
@@ -48,11 +49,12 @@ class Grant(BaseModel):
 
 
 class RaceWinner(BaseModel):
-    """The request that won the last race between zones."""
+    """The place that won the last race, and since when it had its request or nodes."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     zone: Name
+    api: Api = "tpu"
     created: Moment
 
 

@@ -26,7 +26,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import DURATION
 from tpuctl.model.text.ssh_key_lines import public_key_line
-from tpuctl.resources.base import LabeledResource
+from tpuctl.resources.base import LabeledResource, time_of
 from tpuctl.resources.network.network import Network
 
 CREATE_SECONDS = 1800.0
@@ -84,6 +84,15 @@ class NodeLifecycle(LabeledResource):
     def state_of(self, observed: Any) -> str:
         """Its state, in the words of the TPU API."""
         return str(observed.state.name)
+
+    def created_at(self, observed: Any) -> datetime | None:
+        """When it was created, or requested."""
+        return time_of(observed.create_time)
+
+    def charged_since(self, observed: Any) -> datetime | None:
+        """Since when it is charged; None if it is not yet."""
+        is_waiting = self.state_of(observed) in self.uncharged_before_states
+        return None if is_waiting else self.created_at(observed)
 
     def difference_error(self, field: str, actual: str, desired: str) -> Conflict:
         """The error for a difference that an update cannot change."""

@@ -1,11 +1,7 @@
-"""Queued resources: requests for nodes that wait until there is capacity for all of them.
-
-In a race, there is one in each of several zones, of which the first that is granted is kept.
-"""
+"""Queued resources: requests for nodes that wait until there is capacity for all of them."""
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,10 +26,7 @@ from tpuctl.errors import (
     Unreachable,
     Usage,
 )
-from tpuctl.model.cost.stack_cost import hourly_rates
 from tpuctl.model.plan import Action, Change
-from tpuctl.model.stack.candidates import Candidate
-from tpuctl.model.stack.spending import TPU, Period
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.duration import seconds_of
@@ -48,8 +41,6 @@ from tpuctl.resources.base import (
 )
 from tpuctl.resources.machines.instance_metadata import prerequisites
 from tpuctl.resources.network.network import Network
-from tpuctl.resources.project.ledger import LedgerObject
-from tpuctl.resources.project.stack_record import Contents, RaceWinner, Record
 from tpuctl.resources.tpu.node_lifecycle import duration_text
 from tpuctl.resources.tpu.queued_resource_spec import (
     CreateQueuedResource,
@@ -506,153 +497,6 @@ class QueuedNodes(StackResource):
             hint="To recreate it, delete it first:\n    tpuctl down\n"
             "Or keep it:\n    tpu: {queue: false}",
         )
-
-
-class Race:
-    """Which zone has won. Shared by the requests of one race, at most one in each zone."""
-
-    def __init__(self, places: tuple[Candidate, ...]) -> None:
-        self.places = places
-        self.winner = ""
-        self._decided = asyncio.Event()
-
-    @property
-    def zones(self) -> tuple[str, ...]:
-        return tuple(place.zone for place in self.places)
-
-    def decide(self, zone: str) -> None:
-        """Let a zone win, unless another has won."""
-        if not self.winner:
-            self.winner = zone
-            self._decided.set()
-
-    async def wait(self) -> None:
-        """Wait until a zone has won."""
-        await self._decided.wait()
-
-
-class RacedRequest(QueuedNodes):
-    """The stack's request in one zone of a race; it is deleted as soon as another zone wins.
-
-    Its address includes its zone. Its name is the same in each zone, so that every other command
-    finds the requests of a race as leftovers in other zones.
-    """
-
-    def __init__(self, network: Network, public_key: Callable[[], str], race: Race) -> None:
-        super().__init__(network, public_key)
-        self.race = race
-
-    @property
-    def address(self) -> str:
-        return f"{self.kind}/{self.stack.zone}/{self.name}"
-
-    def diff(self, observed: Request | None) -> Change:
-        change = super().diff(observed)
-        if change.action is Action.CREATE:
-            return change
-        return self.update(change.because, ("readiness",))  # also if it is ACTIVE, to win
-
-    async def apply(self, change: Change, report: Report) -> str | None:
-        if change.action is Action.DELETE:
-            return await super().apply(change, report)
-        requesting = asyncio.ensure_future(super().apply(change, report))
-        deciding = asyncio.ensure_future(self.race.wait())
-        try:
-            await asyncio.wait({requesting, deciding}, return_when=asyncio.FIRST_COMPLETED)
-            if self.race.winner in ("", self.stack.zone):
-                return await requesting
-        finally:
-            for task in (requesting, deciding):
-                task.cancel()
-            await asyncio.gather(requesting, deciding, return_exceptions=True)
-        await self._withdraw(report)
-        return f"deleted again, {self.race.winner} was first"
-
-    async def _when_active(self, report: Report) -> None:
-        if not self.race.winner:
-            self.race.decide(await self._first_active())
-        if self.race.winner == self.stack.zone:
-            await super()._when_active(report)
-
-    async def _first_active(self) -> str:
-        """The zone that has won, now that this one is ACTIVE, too.
-
-        Another program may run the same race. So that both keep the same TPU, the winner is the
-        first zone to be written to the stack's record, as long as its request is ACTIVE. If none is
-        and this one was deleted meanwhile, the plan for this zone requests it again.
-        """
-        queued = await self._get()
-        zone, claim = self.stack.zone, None
-        if queued is not None:
-            claim = RaceWinner(zone=zone, created=time_of(queued.create_time))
-        record = Record(self.stack, self.cloud)
-        with suppress(TpuctlError):
-            while True:
-                contents = await record.read()
-                before = None if contents is None else contents.race_winner
-                if before is not None and await self._is_active(before):
-                    return before.zone
-                if claim is None:
-                    break
-
-                def write(contents: Contents, before: RaceWinner | None = before) -> Contents:
-                    is_same = contents.race_winner == before
-                    return (
-                        contents.model_copy(update={"race_winner": claim}) if is_same else contents
-                    )
-
-                if (await record.update(write)).race_winner == claim:
-                    break
-        return zone
-
-    async def _is_active(self, winner: RaceWinner) -> bool:
-        """Whether the request that won is in this race, and still there."""
-        if winner.zone not in self.race.zones:
-            return False
-        elsewhere = QueuedNodes(Network(self.stack.in_zone(winner.zone), self.cloud), str)
-        queued = await elsewhere._get()
-        return (
-            queued is not None
-            and queued.state.state.name == "ACTIVE"
-            and time_of(queued.create_time) == winner.created
-        )
-
-    async def _withdraw(self, report: Report) -> None:
-        """Delete the request in any state, also one whose creation was interrupted."""
-        report(f"deleting the request: {self.race.winner} was first", None)
-        await self.cloud.abandoned_calls()
-        queued = await self._get()
-        if queued is not None and owner(queued) == self.stack.name:
-            created = await self._first_creation()
-            await self._delete(report, queued)
-            if created is not None:
-                await self._count_from(created)
-
-    async def _first_creation(self) -> datetime | None:
-        """Since when its nodes are charged, if a limit counts that; None if unknown."""
-        if not self.stack.counts_spending:
-            return None
-        with suppress(TpuctlError):  # which must not keep them from being deleted
-            nodes = await gather_all([node.observe() for node in self.nodes])
-            times = [time_of(node.create_time) for node in nodes if node is not None]
-            return min((created for created in times if created is not None), default=None)
-        return None
-
-    async def _count_from(self, created: datetime) -> None:
-        """Add nodes that no longer exist to the ledger; their machines may have, too."""
-        stack = self.stack
-        period = Period(
-            item=TPU,
-            zone=stack.zone,
-            stack=stack.name,
-            user=stack.user,
-            started=created.replace(microsecond=0),
-            per_hour=hourly_rates(stack)[TPU],
-            ended=self.cloud.server_clock.now(),
-        )
-        with suppress(TpuctlError):
-            ledger = LedgerObject.of(stack, self.cloud)
-            await ledger.update(lambda before: before.with_period(period))
 
 
 def _capacity(queued: Any) -> Capacity:

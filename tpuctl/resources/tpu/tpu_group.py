@@ -28,6 +28,7 @@ from tpuctl.polling import gather_all
 from tpuctl.resources.base import (
     STACK_UPDATE,
     Query,
+    min_time,
     name_taken,
     time_of,
 )
@@ -172,6 +173,12 @@ class TpuGroup(MachineNode):
             {name: getattr(actions, name) for name in (*CREATING_ACTIONS, "deleting")},
             [machine.status for machine in observed.machines],
         )
+
+    def created_at(self, observed: Group) -> datetime | None:
+        return time_of(observed.manager.creation_timestamp)
+
+    def charged_since(self, observed: Group) -> datetime | None:
+        return min_time(time_of(machine.last_start_timestamp) for machine in observed.machines)
 
     def is_ours(self, observed: Group) -> bool:
         return bool(observed.manager.description == self.stack.names.ownership)

@@ -6,6 +6,7 @@ Slices of several hosts are groups (`tpu_group`), which share the base class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 
 from tpuctl.catalog import is_tpu_machine
@@ -17,7 +18,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.model.stack.stack_rules import MAX_WAIT_SECONDS
 from tpuctl.model.status.inventory import InventoryItem
 from tpuctl.model.text.names import STACK_LABEL
-from tpuctl.resources.base import STACK_UPDATE, Query
+from tpuctl.resources.base import STACK_UPDATE, Query, time_of
 from tpuctl.resources.machines.compute_instance import ComputeInstance, metadata_values
 from tpuctl.resources.machines.instance_metadata import metadata_of, prerequisites
 from tpuctl.resources.tpu.node_lifecycle import (
@@ -125,6 +126,12 @@ class TpuInstance(MachineNode):
 
     def state_of(self, observed: Any) -> str:
         return machine_state(observed.status)
+
+    def created_at(self, observed: Any) -> datetime | None:
+        return time_of(observed.creation_timestamp)
+
+    def charged_since(self, observed: Any) -> datetime | None:
+        return time_of(observed.last_start_timestamp)
 
     def diff(self, observed: Any | None) -> Change:
         type_name = self.stack.accelerator.name

@@ -93,9 +93,9 @@ def race_text(race: RaceCost, stack: Stack, *, is_free: bool) -> str:
     limits = stack.file.limits
     limit = f", or until limits.idle ({limits.idle}) ends it" if limits.idle is not None else ""
     return (
-        f"Race: the TPU is requested {where} at once. The zone where it is "
-        "ACTIVE first keeps it; the other requests are deleted at once. A TPU is charged from "
-        "ACTIVE until it is deleted: if all zones grant it at the same time, the race costs "
+        f"Race: the TPU is requested {where} at once. The place where it is granted first keeps "
+        "it; all others are deleted at once. A TPU is charged from when it is granted until it is "
+        "deleted: if all places grant it at the same time, the race costs "
         f"{extra} {more} ({format_duration(race.seconds)} each). If the race is interrupted, every "
         f"TPU that is granted is charged, {rate} together, until `tpuctl up --race` or "
         f"`tpuctl down`{limit}."
