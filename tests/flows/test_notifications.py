@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -59,7 +60,11 @@ async def received(receiver: Receiver, *kinds: str) -> None:
 
 
 async def test_preempted_job_is_reported_until_it_ends(
-    stack: Tpuctl, local_cloud: LocalCloud, receiver: Receiver, events: list[Event]
+    stack: Tpuctl,
+    local_cloud: LocalCloud,
+    receiver: Receiver,
+    events: list[Event],
+    tmp_path: Path,
 ) -> None:
     await received(receiver, "granted")
     record = await stack.submit(script(stack, COUNTING), ["60", "0.2"])
@@ -75,7 +80,10 @@ async def test_preempted_job_is_reported_until_it_ends(
     ended = receiver.events[-1]
     assert (ended["job"], ended["attempt"], ended["exit_code"]) == (record.id, 2, 0)
     assert ended["cost"] > 0
-    assert ended["command"].startswith(f"tpuctl logs {record.id} --stack {stack.stack.name} ")
+    program, *arguments = ended["command"].split()
+    assert (program, arguments[:4]) == ("tpuctl", ["--cloud", "local", "logs", record.id])
+    shown = run_tpuctl(*arguments, folder=tmp_path)
+    assert (shown.returncode, "step 59" in shown.stdout) == (0, True), shown.stderr
     for entry in await stack.store.list(""):
         assert b"secret-token" not in await stack.store.get_bytes(entry.name), entry.name
     assert "secret-token" not in repr(events)

@@ -210,14 +210,13 @@ class JobBell:
         event["at"] = record["finished"] or now()
         job, attempt = record["job"], record["attempt"]
         command = "logs" if event["event"] in ("ended", "recovered") else "explain"
-        where = "--stack {stack} --project {project}".format(**self.settings)
         fields = {
             "id": f"{job}.{attempt}.{event['id']}",
             "job": job,
             "attempt": attempt,
             "exit_code": record["exit_code"],
             "cost": cost(self.settings, seconds_between(record["started"], event["at"])),
-            "command": f"tpuctl {command} {job} {where}",
+            "command": command_line(self.settings, f"{command} {job}"),
         }
         if ring(self.settings, self.bucket, {**event, **fields}):
             self.rung.add(event["id"])
@@ -250,6 +249,13 @@ def is_preempted() -> bool:
         return False
 
 
+def command_line(settings: dict[str, Any], command: str) -> str:
+    """The command as a user types it, from any folder."""
+    is_local = os.environ.get("GCE_METADATA_HOST", "").startswith("127.")
+    where = "--stack {stack} --project {project}".format(**settings)
+    return f"tpuctl {'--cloud local ' if is_local else ''}{command} {where}"
+
+
 def seconds_between(begin: str, end: str) -> float:
     parse = datetime.datetime.fromisoformat
     return max(0.0, (parse(end) - parse(begin)).total_seconds())
@@ -272,7 +278,7 @@ def machine_events(settings: dict[str, Any]) -> list[dict[str, Any]]:
     mark = datetime.datetime.fromtimestamp(created, datetime.timezone.utc).strftime("%Y%m%d%H%M%S")
     event = {
         "at": datetime.datetime.fromtimestamp(at, datetime.timezone.utc).isoformat(),
-        "command": "tpuctl status --stack {stack} --project {project}".format(**settings),
+        "command": command_line(settings, "status"),
     }
     events = []
     if at - created < NEW_SECONDS and not settings.get("limit"):
