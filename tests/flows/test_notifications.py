@@ -82,8 +82,8 @@ async def test_preempted_job_is_reported_until_it_ends(
     assert ended["cost"] > 0
     program, *arguments = ended["command"].split()
     assert (program, arguments[:4]) == ("tpuctl", ["--cloud", "local", "logs", record.id])
-    shown = run_tpuctl(*arguments, folder=tmp_path)
-    assert (shown.returncode, "step 59" in shown.stdout) == (0, True), shown.stderr
+    done = run_tpuctl(*arguments, folder=tmp_path)
+    assert (done.returncode, "step 59" in done.stdout) == (0, True), done.stderr
     for entry in await stack.store.list(""):
         assert b"secret-token" not in await stack.store.get_bytes(entry.name), entry.name
     assert "secret-token" not in repr(events)

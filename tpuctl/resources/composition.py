@@ -37,8 +37,9 @@ from tpuctl.resources.project.bucket import Bucket
 from tpuctl.resources.project.budget_bucket import BudgetBucket
 from tpuctl.resources.project.enabled_apis import Services
 from tpuctl.resources.project.project import Project
-from tpuctl.resources.tpu.queued_resource import QueuedNodes
-from tpuctl.resources.tpu.race import Race, RacedNodes, RacedRequest, RaceEntry
+from tpuctl.resources.tpu.queued_resource import QueuedNodes, RacedRequest
+from tpuctl.resources.tpu.race import Race, RaceEntry
+from tpuctl.resources.tpu.raced_nodes import RacedNodes
 from tpuctl.resources.tpu.tpu_group import TpuGroup
 from tpuctl.resources.tpu.tpu_group_parts import GroupTemplate, WorkloadPolicy
 from tpuctl.resources.tpu.tpu_instance import TpuInstance

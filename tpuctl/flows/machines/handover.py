@@ -26,6 +26,7 @@ from tpuctl.flows.context import CLOUD, CONTROLLER, CONTROLLER_ZONE, Keys, known
 from tpuctl.flows.machines.controller import with_controller_zone
 from tpuctl.flows.machines.os_login import with_os_login
 from tpuctl.flows.machines.workers import connect_workers, controller_transport
+from tpuctl.flows.packages.controller_packages import controller_source
 from tpuctl.jobs.launch import build_archive
 from tpuctl.jobs.wheel import controller_wheel
 from tpuctl.model.events import Emit, WarningIssued
@@ -45,6 +46,7 @@ from tpuctl.resources.network.network import Network
 TOOLS = ".tpuctl/controller"  # a folder on the controller, like the next three
 CONFIG = ".tpuctl/config"
 RECOVERER = ("folder.py", "recoverer.py")  # the first is imported by the second
+INSTALLER = ("storage.py", "installer.py")
 PROGRAMS = ".tpuctl/programs"
 JOBS = ".tpuctl/recover"
 STARTUP = "startup-script"
@@ -137,7 +139,7 @@ async def ready_controller(
         if may_boot:
             await connect_workers(cloud, [transport])
         stack = await with_os_login(await with_controller_zone(stack, cloud), cloud)
-        setup = await _install(stack, cloud, transport, keys, report)
+        setup = await _install(stack, cloud, transport, keys, emit, report)
         network = await Network(stack, cloud).usable_name()
         file = stack_file(stack, network, setup.ssh_keys, setup.node_range)
         yield ReadyController(stack, cloud, transport, setup.program, file)
@@ -299,21 +301,23 @@ async def _install(
     cloud: Cloud,
     transport: Transport,
     keys: Keys,
+    emit: Emit,
     report: Report,
 ) -> _ControllerSetup:
     """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
     wheel = controller_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
-    result = await transport.run(argv, input=build_archive(["installer.py", *RECOVERER], {}))
+    result = await transport.run(argv, input=build_archive([*INSTALLER, *RECOVERER], {}))
     result.check("checking tpuctl on the controller")
     program, public = (json.loads(line) for line in result.stdout.splitlines())
     if program["program"] is None:
         report("installing this tpuctl on the controller", None)
         await transport.put(wheel.build(), f"{PROGRAMS}/{wheel.digest}/{wheel.name}")
         installer = ["python3", "-S", "-I", f"{TOOLS}/installer.py"]
-        program = install_result(
-            await transport.run([*installer, "install", wheel.version, wheel.digest]), stack
-        )
+        argv = [*installer, "install", wheel.version, wheel.digest]
+        if not stack.has_internet:
+            argv.append(json.dumps(await controller_source(stack, cloud, emit)))
+        program = install_result(await transport.run(argv), stack)
     # The next `up` from this machine needs the controller's key as well.
     keys.save_controller_key(public["key"])
     lines = "\n".join([keys.pair.public_line, public["key"]])

@@ -19,7 +19,7 @@ from tpuctl.jobs.requirements.tool_archives import (
     tool_name,
 )
 from tpuctl.model.events import Emit, WarningIssued
-from tpuctl.model.jobs.installation import SHA256, Installation, PythonBuild, Tool
+from tpuctl.model.jobs.installation import SHA256, Installation, PythonBuild, Tool, object_name
 from tpuctl.model.text.names import TOOLS
 from tpuctl.units import decimal_size, transferred
 
@@ -47,25 +47,15 @@ async def ensure_tools(
     if not installation.tools:
         return installation
     try:
-        objects = await store.list(f"{TOOLS}/", glob=f"**{SUFFIX}")
-    except TpuctlError:  # the upload of the bundle has reported it
+        tools = await store_tools(
+            installation.tools,
+            store,
+            emit,
+            has_internet=workers_have_internet,
+            may_download=may_download,
+        )
+    except Unlisted:  # the upload of the bundle has reported it
         return installation
-    tools = {tool.key: tool for tool in installation.tools}
-    missing = []
-    for tool in installation.tools:
-        entry = _stored(tool, objects)
-        if entry is not None and await _is_kept(entry, store):
-            tools[tool.key] = _verified(tool, _checksum(entry))
-        else:
-            missing.append(tool)
-    if missing:
-        transfer = _Transfer(store, emit)
-        tools |= await transfer.run(missing, may_download)
-        if transfer.problems:
-            problem = _not_downloaded(transfer.problems, workers_have_internet)
-            if not workers_have_internet:
-                raise Refused(problem.summary, problem.detail, hint=problem.hint)
-            emit(WarningIssued(problem))
     python, uv = installation.python, installation.uv
     return installation.model_copy(
         update={
@@ -73,6 +63,47 @@ async def ensure_tools(
             "uv": None if uv is None else tools[uv.key],
         }
     )
+
+
+class Unlisted(TpuctlError):
+    """What the bucket has cannot be listed."""
+
+
+async def store_tools(
+    tools: Sequence[Tool],
+    store: ObjectStore,
+    emit: Emit,
+    *,
+    has_internet: bool = False,
+    may_download: Callable[[str], bool] = lambda question: True,
+) -> Mapping[str, Tool]:
+    """Store tools unless the bucket has them; returns all with their checksums, by key. Those of
+    what this computer cannot download remain unknown, if machines have internet.
+
+    Raises as `ensure_tools` does, and Unlisted.
+    """
+    try:
+        objects = await store.list(f"{TOOLS}/", glob=f"**{SUFFIX}")
+    except TpuctlError as error:
+        diagnostic = error.diagnostics[0]
+        raise Unlisted(diagnostic.summary, diagnostic.detail, hint=diagnostic.hint) from error
+    by_key = {tool.key: tool for tool in tools}
+    missing = []
+    for tool in tools:
+        entry = _stored(tool, objects)
+        if entry is not None and await _is_kept(entry, store):
+            by_key[tool.key] = _verified(tool, _checksum(entry))
+        else:
+            missing.append(tool)
+    if missing:
+        transfer = _Transfer(store, emit)
+        by_key |= await transfer.run(missing, may_download)
+        if transfer.problems:
+            problem = _not_downloaded(transfer.problems, has_internet)
+            if not has_internet:
+                raise Refused(problem.summary, problem.detail, hint=problem.hint)
+            emit(WarningIssued(problem))
+    return by_key
 
 
 async def require_available(installation: Installation) -> None:
@@ -186,7 +217,7 @@ class _Transfer:
         async with tool_archive(tool, report, max_bytes=max_bytes, waiting=report_wait) as archive:
             verified = _verified(tool, archive.sha256)
             await self._store.put_file(
-                f"{TOOLS}/{tool.key}/{archive.sha256}{SUFFIX}",
+                object_name(verified),
                 archive.path,
                 progress=_on_event_loop(report),
             )

@@ -27,7 +27,7 @@ from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.project.stack_record import Record
 from tpuctl.resources.tpu.node_lifecycle import NodeLifecycle
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
-from tpuctl.resources.tpu.race import RacedNodes
+from tpuctl.resources.tpu.raced_nodes import RacedNodes
 
 RECENT = timedelta(days=7)  # older outcomes say little about capacity now
 

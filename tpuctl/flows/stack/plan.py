@@ -470,8 +470,7 @@ def _without_addresses(stack: Stack) -> Diagnostic:
     return Diagnostic(
         "Machines without external addresses",
         "without Cloud NAT in the network they reach only the bucket and Google's APIs: no PyPI, "
-        "no downloads of data"
-        + ("; a controller cannot install tpuctl" if stack.controller is not None else ""),
+        "no downloads of data",
         "Upload packages with the job (job: {wheels: wheels}), or create Cloud NAT, billed hourly:"
         f"\n    gcloud compute routers create nat --project={stack.network_project} "
         f"--network={network} --region={stack.region}"

@@ -27,16 +27,16 @@ from tpuctl.jobs.requirements.python_archives import (
     Progress,
     download_python,
 )
+from tpuctl.jobs.requirements.runtime_packages import (
+    WHEEL_PLATFORMS,
+    RuntimePackages,
+    packed_packages,
+)
 from tpuctl.jobs.requirements.uv_program import UvFailed, follow_uv, uv_version
 from tpuctl.model.jobs.installation import PythonBuild, Tool
 
 LARGE_BYTES = 100_000_000  # of a download, about which the user is asked
 SCRATCH = "download-"
-# Of the wheels of uv, which older systems than the machines' can run.
-WHEEL_PLATFORMS = {
-    "x86_64": "x86_64-manylinux_2_28",
-    "aarch64": "aarch64-manylinux_2_28",
-}
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ async def _added(
         scratch = Path(temporary)
         if isinstance(tool, PythonBuild):
             source = await download_python(tool, scratch, limited)
+        elif isinstance(tool, RuntimePackages):
+            source = await packed_packages(tool, scratch)
         else:
             source = await _packed_uv(tool, scratch)
         sha256 = await in_thread(_sha256, source)
@@ -186,4 +188,6 @@ def _reported_errors(tool: Tool) -> Iterator[None]:
 
 def tool_name(tool: Tool) -> str:
     """A tool as people call it: Python 3.12.11, uv 0.9.2."""
+    if isinstance(tool, RuntimePackages):
+        return f"the packages of tpuctl {tool.version}"
     return f"{'Python' if isinstance(tool, PythonBuild) else 'uv'} {tool.version}"

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from tpuctl.model.text.names import TOOLS
 from tpuctl.model.text.record_parsing import Name, Text
 
 SHA256 = r"^[0-9a-f]{64}$"
@@ -27,6 +28,11 @@ class Tool(BaseModel):
         pattern=SHA256,
         description="Checksum of its archive; null if no computer has stored it yet.",
     )
+
+
+def object_name(tool: Tool) -> str:
+    """The object in the bucket with the archive of a tool that is stored there."""
+    return f"{TOOLS}/{tool.key}/{tool.sha256}.tar.gz"
 
 
 class PythonBuild(Tool):

@@ -36,6 +36,7 @@ from tpuctl.resources.base import (
     STACK_UPDATE,
     Query,
     StackResource,
+    min_time,
     name_taken,
     time_of,
 )
@@ -52,6 +53,7 @@ from tpuctl.resources.tpu.queued_resource_spec import (
     waited_seconds,
     waiting_text,
 )
+from tpuctl.resources.tpu.race import Race, RaceEntry
 from tpuctl.resources.tpu.tpu_node import TpuNode
 from tpuctl.resources.tpu.tpu_node_spec import disk_addresses, runtime_reason
 
@@ -497,6 +499,46 @@ class QueuedNodes(StackResource):
             hint="To recreate it, delete it first:\n    tpuctl down\n"
             "Or keep it:\n    tpu: {queue: false}",
         )
+
+
+class RacedRequest(RaceEntry, QueuedNodes):
+    """A queued resource; it wins when it is ACTIVE."""
+
+    def __init__(self, network: Network, public_key: Callable[[], str], race: Race) -> None:
+        QueuedNodes.__init__(self, network, public_key)
+        self.race = race
+        race.entries.append(self)
+
+    @property
+    def address(self) -> str:
+        return f"{self.kind}/{self.stack.zone}/{self.name}"
+
+    def diff(self, observed: Request | None) -> Change:
+        change = super().diff(observed)
+        if change.action is Action.CREATE:
+            return change
+        return self.update(change.because, ("readiness",))  # also if it is ACTIVE, to win
+
+    async def enter(self, change: Change, report: Report) -> str | None:
+        return await QueuedNodes.apply(self, change, report)
+
+    async def _when_active(self, report: Report) -> None:
+        if await self.claim():
+            await super()._when_active(report)
+
+    async def granted(self) -> datetime | None:
+        queued = await self._get()
+        is_active = queued is not None and queued.state.state.name == "ACTIVE"
+        return time_of(queued.create_time) if queued is not None and is_active else None
+
+    async def charged_since(self) -> datetime | None:
+        nodes = await gather_all(node.observe() for node in self.nodes)
+        return min_time(time_of(node.create_time) for node in nodes if node is not None)
+
+    async def clear(self, report: Report) -> None:
+        queued = await self._get()
+        if queued is not None and owner(queued) == self.stack.name:
+            await self._delete(report, queued)
 
 
 def _capacity(queued: Any) -> Capacity:

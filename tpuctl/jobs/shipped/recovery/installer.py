@@ -7,7 +7,9 @@ VERSION DIGEST`: standard library only, Python 3.8 and later. DIGEST identifies 
 environment next to it, with dependencies pinned by its `runtime.lock`, then prints the same.
 
 tpuctl needs a newer Python than some images have: then the distribution's package of one is
-installed, if this user may do that.
+installed, if this user may do that. Where nothing can be downloaded, `install` has a fourth
+argument, the source as JSON: `bucket`, and the names of the objects there with the archives of a
+`python` and of the `packages` that are installed for it. Their names are their checksums.
 """
 
 from __future__ import annotations
@@ -15,16 +17,20 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import hashlib
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Sequence
 
 PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in order of preference
 COMPLETE = "complete"
+READ_BYTES = 1 << 20
 NO_PYTHON = 4  # exit code if no Python is new enough, and none can be installed
 # Waits for apt's lock: a machine that has just booted installs updates by itself.
 APT = (
@@ -67,7 +73,7 @@ def find(version: str, digest: str) -> str | None:
     return None
 
 
-def ensure_installed(version: str, digest: str) -> str:
+def ensure_installed(version: str, digest: str, source: dict[str, str]) -> str:
     """Install it; if another process is installing it, wait for its result."""
     folder = os.path.join(programs(), digest)
     os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -75,13 +81,13 @@ def ensure_installed(version: str, digest: str) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         installed = find(version, digest)
         if installed is None:
-            installed = install(version, folder)
+            installed = (unpack if source else install)(version, folder, source)
             remove_unused(digest)
         return installed
 
 
-def install(version: str, folder: str) -> str:
-    wheel = os.path.join(folder, f"tpuctl-{version}-py3-none-any.whl")
+def install(version: str, folder: str, source: dict[str, str]) -> str:
+    wheel = wheel_path(version, folder)
     lock = os.path.join(folder, "runtime.lock")
     with zipfile.ZipFile(wheel) as archive, open(lock, "wb") as target:
         target.write(archive.read("tpuctl/runtime.lock"))
@@ -93,6 +99,51 @@ def install(version: str, folder: str) -> str:
     run([python, *PIP, "--no-deps", "--no-index", wheel])
     open(os.path.join(folder, COMPLETE), "w", encoding="utf-8").close()
     return program_path(folder)
+
+
+def unpack(version: str, folder: str, source: dict[str, str]) -> str:
+    """Install it from the archives of the source."""
+    home = os.path.join(folder, "python")
+    environment = os.path.join(folder, "environment")
+    fetch(source["bucket"], source["python"], home)
+    shutil.rmtree(environment, ignore_errors=True)
+    python = os.path.join(home, "python", "bin", "python3")
+    run([python, "-I", "-m", "venv", "--without-pip", environment])
+    (packages,) = glob.glob(
+        os.path.join(glob.escape(environment), "lib", "python3*", "site-packages")
+    )
+    fetch(source["bucket"], source["packages"], packages)
+    with zipfile.ZipFile(wheel_path(version, folder)) as archive:
+        archive.extractall(packages)
+    program = program_path(folder)
+    with open(program, "w", encoding="utf-8") as file:
+        # Not by `#!`, for which the path may be too long.
+        file.write(f'#!/bin/sh\nexec "{environment}/bin/python" -m tpuctl "$@"\n')
+    os.chmod(program, 0o700)
+    open(os.path.join(folder, COMPLETE), "w", encoding="utf-8").close()
+    return program
+
+
+def fetch(bucket: str, name: str, target: str) -> None:
+    """Unpack an archive in the bucket into a folder. Raises OSError if it is not intact."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    store = importlib.import_module("storage").Bucket(bucket)  # takes a while to load
+    path, digest = target + ".tar.gz", hashlib.sha256()
+    with open(path, "wb") as file:
+        with store.open("GET", store.object(name), alt="media") as response:
+            for data in iter(lambda: response.read(READ_BYTES), b""):
+                digest.update(data)
+                file.write(data)
+    if digest.hexdigest() != os.path.basename(name).partition(".")[0]:
+        raise OSError(f"gs://{bucket}/{name} is not intact")
+    os.makedirs(target, exist_ok=True)
+    with tarfile.open(path) as archive:
+        archive.extractall(target)
+    os.remove(path)
+
+
+def wheel_path(version: str, folder: str) -> str:
+    return os.path.join(folder, f"tpuctl-{version}-py3-none-any.whl")
 
 
 def remove_unused(digest: str) -> None:
@@ -150,16 +201,20 @@ def system_name() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 3 or arguments[0] not in ("find", "install"):
-        print("usage: installer.py find|install VERSION DIGEST", file=sys.stderr)
+    if len(arguments) not in (3, 4) or arguments[0] not in ("find", "install"):
+        print("usage: installer.py find|install VERSION DIGEST [SOURCE]", file=sys.stderr)
         return 2
-    command, version, digest = arguments
+    command, version, digest, *source = arguments
     try:
-        installed = (
-            find(version, digest) if command == "find" else ensure_installed(version, digest)
-        )
+        if command == "find":
+            installed = find(version, digest)
+        else:
+            installed = ensure_installed(version, digest, json.loads(source[0]) if source else {})
     except subprocess.CalledProcessError as error:
         print(f"{error.cmd[0]} failed with exit code {error.returncode}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(error, file=sys.stderr)
         return 1
     print(json.dumps({"program": installed}))
     return 0
