@@ -499,7 +499,7 @@ async def test_ctrl_c_during_race_tells_what_may_be_charged(
         rest = (await process.stderr.read()).decode()
         assert await process.wait() == 130
     assert "Race: the TPU is requested" in story, "costs are shown with --yes, too"
-    assert "each is charged once it is granted" in rest
+    assert "each TPU is charged once it is granted" in rest
     assert "tpuctl down" in rest
     assert (await stack.down(delete_bucket=True)).leaks == ()
     assert await states(stack) == {}
