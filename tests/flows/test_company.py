@@ -1,50 +1,25 @@
-"""A stack in a project like a company's: fourteen organization policies in force at once."""
+"""Stacks in a project like a company's: fourteen organization policies in force at once, and all
+else that companies have."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from pathlib import Path
 
 import pytest
 
 from tests.support.callers import Member
+from tests.support.company import ORGANIZATION, Company, govern
 from tests.support.crypto_keys import Keys
+from tests.support.forked_cli import run_tpuctl
 from tests.support.gcloud import make_project
 from tests.support.locations import PROJECT, REGION
 from tests.support.projects import Bench, Project
 from tpuctl.errors import Denied
 from tpuctl.flows.doctor.diagnose import diagnose
+from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Finding
-
-ENFORCED: dict[str, Any] = {"enforce": True}
-ORGANIZATION = "organizations/400000000001"
-SERVICES = ("compute", "storage", "tpu")
-POLICIES: dict[str, dict[str, Any]] = {
-    "compute.requireOsLogin": ENFORCED,
-    "compute.requireShieldedVm": ENFORCED,
-    "compute.skipDefaultNetworkCreation": ENFORCED,
-    "compute.trustedImageProjects": {"values": {"allowedValues": ["projects/ubuntu-os-cloud"]}},
-    "compute.vmExternalIpAccess": {"denyAll": True},
-    "gcp.resourceLocations": {"values": {"allowedValues": [f"in:{REGION}-locations"]}},
-    "gcp.restrictCmekCryptoKeyProjects": {"values": {"allowedValues": [f"projects/{PROJECT}"]}},
-    "gcp.restrictNonCmekServices": {
-        "values": {"deniedValues": [f"{service}.googleapis.com" for service in SERVICES]}
-    },
-    "iam.automaticIamGrantsForDefaultServiceAccounts": ENFORCED,
-    "iam.disableServiceAccountCreation": ENFORCED,
-    "iam.disableServiceAccountKeyCreation": ENFORCED,
-    "iam.disableServiceAccountKeyUpload": ENFORCED,
-    "storage.publicAccessPrevention": ENFORCED,
-    "storage.uniformBucketLevelAccess": ENFORCED,
-}
-
-
-def govern(cloud: LocalCloud, project: str) -> None:
-    owner = Member.owner(cloud)
-    for constraint, rule in POLICIES.items():
-        policy = {"name": f"projects/{project}/policies/{constraint}", "spec": {"rules": [rule]}}
-        owner.send_ok("POST", f"/v2/projects/{project}/policies", json=policy)
 
 
 @pytest.fixture
@@ -97,3 +72,42 @@ async def test_other_stack_is_refused(governed: Bench, project: Project) -> None
         await bench.provision()
     assert "    encryption: {kms_key: KEY}" in caught.value.diagnostics[0].hint
     assert (await bench.stack.status()).inventory == ()
+
+
+JOB = """
+import getpass, urllib.error, urllib.request
+print("user", getpass.getuser())
+try:
+    urllib.request.urlopen("https://example.invalid/simple", timeout=20)
+except urllib.error.URLError as error:
+    print("internet", error)
+"""
+
+
+def test_all_at_once(local_cloud: LocalCloud, tmp_path: Path) -> None:
+    """From a plan to nothing, as Ann types it; only the account that she acts as is seen."""
+    company = Company(local_cloud, tmp_path)
+    folder = company.stack_file.parent
+    (folder / "job").mkdir()
+    (folder / "job" / "train.py").write_text(JOB, "utf-8")
+    since = remote_control.calls(local_cloud)[-1]["number"]
+    as_robot = {
+        "TPUCTL_LOCAL_CALLER": company.ann,
+        "TPUCTL_IMPERSONATE_SERVICE_ACCOUNT": company.robot,
+    }
+
+    def type_in(*words: str) -> str:
+        done = run_tpuctl(*words, folder=folder, **as_robot)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    type_in("up", "--yes")
+    log = type_in("run", "job/train.py")
+    assert "user sa_" in log
+    assert "internet" in log and "504" in log
+    assert "user sa_" in type_in("logs")
+    type_in("down", "--yes", "--delete-bucket")
+    callers = {call["caller"] for call in remote_control.calls(local_cloud, since)}
+    assert company.robot in callers
+    people = {caller for caller in callers if not caller.endswith("gserviceaccount.com")}
+    assert people <= {company.ann.partition(":")[2], ""}
