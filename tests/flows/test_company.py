@@ -4,6 +4,7 @@ else that companies have."""
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -56,22 +57,41 @@ async def test_stack_that_follows_all_policies(governed: Bench) -> None:
     assert (await governed.stack.down(delete_bucket=True)).leaks == ()
 
 
-async def test_other_stack_is_refused(governed: Bench, project: Project) -> None:
-    """With what to change, or to ask for; nothing is left."""
+async def test_other_stack_is_refused(
+    governed: Bench, project: Project, null_cloud: LocalCloud
+) -> None:
+    """Before anything is made, with what to change, or to ask for."""
     bench = project.stack("", "controller: {}")
-    finding = await judge(bench)
-    assert finding.state is CheckState.PROBLEM
-    for constraint in (
+    constraints = (
         "compute.requireShieldedVm",
         "compute.vmExternalIpAccess",
         "gcp.restrictNonCmekServices",
         "iam.disableServiceAccountCreation",
-    ):
-        assert constraint in f"{finding.message} {finding.hint}"
-    with pytest.raises(Denied, match="Google-managed encryption keys not allowed") as caught:
+    )
+    finding = await judge(bench)
+    assert finding.state is CheckState.PROBLEM
+    since = remote_control.calls(null_cloud)[-1]["number"]
+    with pytest.raises(Denied, match="Refused by organization policies") as refused:
         await bench.provision()
-    assert "    encryption: {kms_key: KEY}" in caught.value.diagnostics[0].hint
-    assert (await bench.stack.status()).inventory == ()
+    for text in (f"{finding.message} {finding.hint}", str(refused.value)):
+        assert all(name in text for name in constraints)
+    hint = refused.value.diagnostics[0].hint
+    assert "    encryption: {kms_key: projects/P/" in hint
+    assert f"    gcloud org-policies reset {constraints[0]} --project={project.id}" in hint
+    methods = {call["method"] for call in remote_control.calls(null_cloud, since)}
+    assert not [name for name in methods if re.search("(?i)insert|create|patch|enable", name)]
+
+
+async def test_policy_that_tpuctl_cannot_read_exactly_does_not_refuse(
+    governed: Bench, project: Project, null_cloud: LocalCloud
+) -> None:
+    """A named set of locations, whose members only Google knows: a call may be refused later."""
+    values = {"allowedValues": ["in:our-own-choice-locations"]}
+    name = f"projects/{project.id}/policies/gcp.resourceLocations"
+    body = {"name": name, "spec": {"rules": [{"values": values}]}}
+    Member.owner(null_cloud).send_ok("PATCH", f"/v2/{name}", json=body)
+    assert (await judge(governed)).state is CheckState.PROBLEM
+    assert not (await governed.stack.plan()).plan.is_empty
 
 
 JOB = """

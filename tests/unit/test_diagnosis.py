@@ -16,10 +16,10 @@ from rich.console import Console
 from tests.support.stacks import stack_from
 from tpuctl.errors import Denied, NotFound, QuotaExceeded, TpuctlError, Transient
 from tpuctl.flows.doctor.checks import Check, run_checks
-from tpuctl.flows.doctor.org_policies import POLICIES, _is_allowed
+from tpuctl.flows.doctor.role import custom_role
 from tpuctl.flows.doctor.workstation import machine_finding
+from tpuctl.flows.stack.org_policies import POLICIES, _is_allowed
 from tpuctl.flows.stack.permissions import required_permissions
-from tpuctl.flows.stack.role import custom_role
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Diagnosis, Finding, failed
 from tpuctl.resources.composition import KINDS

@@ -66,7 +66,7 @@ async def diagnose(opened: OpenStack, report: Callable[[Finding], None]) -> tupl
 
 def role_of(opened: OpenStack) -> CustomRole:
     """The custom role needed to bring the stack up and take it down. Sends no request."""
-    from tpuctl.flows.stack.role import custom_role
+    from tpuctl.flows.doctor.role import custom_role
 
     opened.stack.require_valid()
     return custom_role(opened.stack)

@@ -12,8 +12,9 @@ from tpuctl.cloud.caller_identity import Identity, granted_on_project, identity_
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Conflict, Denied, Diagnostic, NotFound, TpuctlError
 from tpuctl.flows.doctor.checks import Check
-from tpuctl.flows.doctor.org_policies import policies_finding
+from tpuctl.flows.doctor.role import path_of
 from tpuctl.flows.machines.os_login import login_warnings, with_os_login
+from tpuctl.flows.stack.org_policies import policies_finding
 from tpuctl.flows.stack.permissions import Missing, describe_missing, missing_permissions
 from tpuctl.flows.stack.plan import (
     Prepared,
@@ -24,7 +25,6 @@ from tpuctl.flows.stack.plan import (
     resource_warnings,
     unread_warnings,
 )
-from tpuctl.flows.stack.role import path_of
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.troubleshooting.diagnosis import DENIED, CheckState, Finding, failed
 from tpuctl.resources.network.cidr import free_range, ranges_in_use

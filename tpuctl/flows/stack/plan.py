@@ -27,6 +27,7 @@ from tpuctl.flows.machines.inventory import list_resources, was_brought_up
 from tpuctl.flows.machines.os_login import login_warnings, with_os_login
 from tpuctl.flows.stack.capacity_history import in_preferred_order
 from tpuctl.flows.stack.controller_recovery import recovery_plan
+from tpuctl.flows.stack.org_policies import require_policies
 from tpuctl.flows.stack.permissions import require_permissions
 from tpuctl.flows.stack.quota import count_new_nodes, read_limits, read_region, report_of
 from tpuctl.flows.stack.spending import read_ledgers, require_life_limits
@@ -178,6 +179,7 @@ async def plan(
     if count_new_nodes(prepared.stack, prepared.plan):
         _require_time(prepared.stack, cloud)
     if candidate is None and _creates_machines(prepared.plan):
+        await require_policies(prepared.stack, cloud)
         await require_reservation(prepared.stack, cloud)
     warnings = [
         *unread_warnings(prepared),

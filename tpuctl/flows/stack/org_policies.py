@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tpuctl.catalog import region_of, zones
 from tpuctl.cloud.clients import Cloud
-from tpuctl.errors import ApiDisabled, Denied
+from tpuctl.errors import ApiDisabled, Denied, TpuctlError
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import account_email
 from tpuctl.model.text.os_login import OS_LOGIN, os_login_in
@@ -33,23 +33,34 @@ class Verdict:
     detail: str
     hint: str
     is_problem: bool = True
+    is_certain: bool = True  # whether Google will refuse, as far as the policy says
 
 
 Rules = Sequence[Any]  # google.cloud.orgpolicy.v2.PolicySpec.PolicyRule
+Verdicts = Sequence[tuple[str, Verdict]]
 Evaluate = Callable[[Stack, Rules], Verdict | None]
+
+
+async def require_policies(stack: Stack, cloud: Cloud) -> None:
+    """Raise Denied if it is certain that policies will refuse the stack, with what to set or to ask
+    for. What cannot be read may refuse it later."""
+    try:
+        verdicts = await _verdicts(stack, cloud)
+    except TpuctlError:
+        return
+    certain = [(name, each) for name, each in verdicts or () if each.is_problem and each.is_certain]
+    if certain:
+        raise Denied(
+            "Refused by organization policies",
+            "\n".join(f"{name}: {verdict.detail}" for name, verdict in certain),
+            hint=_hints(stack, certain),
+        )
 
 
 async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
     """Evaluate all policies. A project without an organization has none."""
-    project = await cloud.call(
-        "the project",
-        cloud.client("projects").get_project,
-        {"name": f"projects/{stack.project}"},
-    )
-    if not project.parent:
-        return Finding(CHECK, CheckState.OK, "none: the project does not belong to an organization")
     try:
-        answers = await asyncio.gather(*(_rules(stack, cloud, name) for name in POLICIES))
+        verdicts = await _verdicts(stack, cloud)
     except ApiDisabled:
         return Finding(
             CHECK,
@@ -67,25 +78,62 @@ async def policies_finding(stack: Stack, cloud: Cloud, member: str) -> Finding:
             f"    gcloud projects add-iam-policy-binding {stack.project} --member={member} "
             "--role=roles/orgpolicy.policyViewer",
         )
-    verdicts = [
-        (name, verdict)
-        for (name, evaluate), rules in zip(POLICIES.items(), answers, strict=True)
-        if (verdict := evaluate(stack, rules)) is not None
-    ]
+    if verdicts is None:
+        return Finding(CHECK, CheckState.OK, "none: the project does not belong to an organization")
     if not verdicts:
         return Finding(CHECK, CheckState.OK, f"none of {len(POLICIES)} blocks the stack")
-    verdicts.sort(key=lambda pair: not pair[1].is_problem)
+    verdicts = sorted(verdicts, key=lambda pair: not pair[1].is_problem)
     is_problem = verdicts[0][1].is_problem
     return Finding(
         CHECK,
         CheckState.PROBLEM if is_problem else CheckState.WARNING,
         "; ".join(f"{name}: {verdict.detail}" for name, verdict in verdicts),
-        "\n".join(
-            f"{verdict.hint}\n{ADMIN}    gcloud org-policies reset {name} --project={stack.project}"
-            for name, verdict in verdicts
-        ),
+        _hints(stack, verdicts),
         exit_code=DENIED if is_problem else 0,
     )
+
+
+def _hints(stack: Stack, verdicts: Verdicts) -> str:
+    return "\n".join(
+        f"{verdict.hint}\n{ADMIN}    gcloud org-policies reset {name} --project={stack.project}"
+        for name, verdict in verdicts
+    )
+
+
+async def _verdicts(stack: Stack, cloud: Cloud) -> Verdicts | None:
+    """By constraint; None for a project without an organization. Raises ApiDisabled, Denied."""
+    project = await cloud.call(
+        "the project",
+        cloud.client("projects").get_project,
+        {"name": f"projects/{stack.project}"},
+    )
+    if not project.parent:
+        return None
+    answers = await asyncio.gather(*(_rules(stack, cloud, name) for name in POLICIES))
+    return [
+        (name, replace(verdict, is_certain=verdict.is_certain and _is_clear(rules)))
+        for (name, evaluate), rules in zip(POLICIES.items(), answers, strict=True)
+        if (verdict := evaluate(stack, rules)) is not None
+    ]
+
+
+def _is_clear(rules: Rules) -> bool:
+    """Whether what the rules refuse is known: without conditions, and sets of values that have
+    names of their own."""
+    values = [
+        entry
+        for rule in rules
+        for entry in (*rule.values.allowed_values, *rule.values.denied_values)
+    ]
+    return not any(rule.condition.expression for rule in rules) and all(map(_is_known, values))
+
+
+def _is_known(entry: str) -> bool:
+    """Whether it names one value, or a group of locations by a part of their names."""
+    group = GROUP.fullmatch(entry)
+    if group is None:
+        return not entry.startswith(("in:", "under:"))
+    return group[1] == "eu" or any(_matches(zone, [entry]) for zone in zones())
 
 
 async def _rules(stack: Stack, cloud: Cloud, constraint: str) -> Rules:
@@ -110,6 +158,7 @@ def _external(stack: Stack, rules: Rules) -> Verdict | None:
     return Verdict(
         "external IP addresses are not allowed",
         "Reach the machines through Identity-Aware Proxy instead:\n    network: {ssh: iap}",
+        is_certain=any(rule.deny_all for rule in rules),  # otherwise single machines are allowed
     )
 
 
