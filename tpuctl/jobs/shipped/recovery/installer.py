@@ -23,6 +23,14 @@ import sys
 import zipfile
 from collections.abc import Sequence
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(HERE)
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.machine.network_variables import use_network
+else:
+    from network_variables import use_network
+
 PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in order of preference
 COMPLETE = "complete"
 NO_PYTHON = 4  # exit code if no Python is new enough, and none can be installed
@@ -154,6 +162,8 @@ def main(arguments: list[str]) -> int:
         print("usage: installer.py find|install VERSION DIGEST", file=sys.stderr)
         return 2
     command, version, digest = arguments
+    with open(os.path.join(HERE, "network.json"), encoding="utf-8") as source:
+        use_network(json.load(source), HERE)
     try:
         installed = (
             find(version, digest) if command == "find" else ensure_installed(version, digest)
