@@ -42,8 +42,8 @@ def use_network(network: Mapping[str, Any] | None, folder: str) -> None:
     if network["proxy"]:
         variables.update(dict.fromkeys(("https_proxy", "http_proxy"), network["proxy"]))
     if network["no_proxy"]:
-        own = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
-        hosts = ",".join([*network["no_proxy"], *filter(None, own.split(","))])
+        existing = os.environ.get("no_proxy", os.environ.get("NO_PROXY", ""))
+        hosts = ",".join([*network["no_proxy"], *filter(None, existing.split(","))])
         # gRPC compares the ends of names, and knows no ranges: these are all numeric addresses.
         variables.update(no_proxy=hosts, no_grpc_proxy=",".join([hosts, *"0123456789"]))
     variables.update({name.upper(): variables[name] for name in PROXIES if name in variables})
