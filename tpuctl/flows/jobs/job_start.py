@@ -220,6 +220,7 @@ def new_record(submission: Submission, bundle: Bundle, job: str, at: datetime) -
         slices=submission.slices,
         submitted=at,
         submitted_by=submission.submitted_by,
+        submitted_as=submission.submitted_as,
         env=tuple(sorted(submission.env)),
         installation=submission.installation,
         framework=submission.framework.framework if submission.framework is not None else None,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.catalog import Api, accelerator_type
+from tpuctl.cloud.caller_identity import principal_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.jobs.secret_versions import require_secrets
@@ -99,6 +100,7 @@ class Submission:
     network: Mapping[str, Any] | None = None  # as in Launch, but for the workers' addresses
     notify: Mapping[str, Any] | None = None  # as in Launch; known once machines are up
     submitted_by: str = ""
+    submitted_as: str = ""  # known once the cloud is accessed
 
     @classmethod
     def of(
@@ -320,7 +322,7 @@ async def bind_to_nodes(
         secret_seconds=propagation_seconds(contents),
     )
     notify = notification_settings(stack, cost_of(stack).per_hour)
-    return replace(submission, machines=machines, notify=notify)
+    return replace(submission, machines=machines, notify=notify, submitted_as=principal_of(cloud))
 
 
 def job_network(submission: Submission) -> Mapping[str, Any] | None:
