@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from tests.support.projects import Project
 from tpuctl.cli.state import CloudName, State
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.endpoints import Endpoint
+from tpuctl.flows.queue.enqueue import append_jobs
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.jobs.queue import Queued
+from tpuctl.user_account import user_at_host
 
 OPTION, VARIABLE = "--impersonate-service-account", "TPUCTL_IMPERSONATE_SERVICE_ACCOUNT"
 CREATOR = "roles/iam.serviceAccountTokenCreator"
@@ -43,6 +47,25 @@ def test_account_needs_to_be_allowed_to_the_caller(ready: Pipeline, cloud: Local
         assert code == 0, errors
     callers = {call["caller"] for call in remote_control.calls(cloud, since)}
     assert callers == {ANN.partition(":")[2], ready.email}, "Ann only gets the token"
+
+
+async def test_records_name_the_account_and_the_user(
+    ready: Pipeline, cloud: LocalCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready.bench.provision()
+    path = f"projects/{ready.project}"
+    await asyncio.to_thread(grant, cloud, path, CREATOR, ANN)
+    await asyncio.to_thread(grant, cloud, path, "roles/owner", f"serviceAccount:{ready.email}")
+    monkeypatch.setenv("TPUCTL_LOCAL_CALLER", ANN)
+    monkeypatch.setenv(VARIABLE, ready.email)
+    stack = ready.bench.reopen()
+    (ready.bench.folder / "job.py").write_text("print(1)\n")
+    submission = stack.submission(ready.bench.folder / "job.py", check=False)
+    (record,) = await append_jobs(stack.context, submission, (), Queued())
+    assert (record.submitted_by, record.submitted_as) == (user_at_host(), ready.email)
+    (listed,) = ready.bench.answer("jobs")["data"]
+    for job in (listed, ready.bench.answer("jobs", "show", record.id)["data"]):
+        assert (job["submitted_by"], job["submitted_as"]) == (user_at_host(), ready.email)
 
 
 @pytest.mark.parametrize("account", ["ann@example.com", "robot", "a b@c.gserviceaccount.com"])

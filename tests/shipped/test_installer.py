@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -18,7 +19,7 @@ from tests.support.subprocesses import run_captured
 from tpuctl import assets
 from tpuctl.jobs.wheel import Wheel, controller_wheel, wheel_of
 
-PROGRAM = assets.shipped_programs()["installer.py"]
+PROGRAMS = ("installer.py", "network_variables.py")
 MAIN = """
 import importlib.metadata, needed
 def main():
@@ -31,8 +32,12 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.home, self.wheels, self.bin = folder / "home", folder / "wheels", folder / "bin"
+        self.program = folder / "installer.py"
         for each in (self.home, self.wheels, self.bin):
             each.mkdir()
+        for name in PROGRAMS:
+            shutil.copy2(assets.shipped_programs()[name], folder)
+        (folder / "network.json").write_text("{}")
         base = Path(os.path.realpath(sys.executable)).parent
         self.path = f"{self.bin}:{base}:/usr/bin:/bin"
 
@@ -45,7 +50,9 @@ class Machine:
             "PIP_FIND_LINKS": str(self.wheels),
         }
         return run_captured(
-            [sys.executable, "-S", "-I", str(PROGRAM), *arguments], env=environment, timeout=200
+            [sys.executable, "-S", "-I", str(self.program), *arguments],
+            env=environment,
+            timeout=200,
         )
 
     def find(self, wheel: Wheel) -> str | None:

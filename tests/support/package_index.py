@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import ssl
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,10 +43,12 @@ class PackageIndex:
 
 
 @contextmanager
-def package_index(folder: Path, password: str = "") -> Iterator[PackageIndex]:
+def package_index(
+    folder: Path, password: str = "", tls: ssl.SSLContext | None = None
+) -> Iterator[PackageIndex]:
     """Serve the packages in a folder until the end of the block."""
     index = PackageIndex(folder, password)
-    with serving_http(partial(_Handler, index)) as server:
+    with serving_http(partial(_Handler, index), tls) as server:
         index.address = f"127.0.0.1:{server.server_port}"
         yield index
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Denied, TpuctlError, Usage
+from tpuctl.user_account import user_at_host
 
 # google-auth's classes by their modules.
 KINDS = {
@@ -80,6 +81,24 @@ async def identity_of(cloud: Cloud) -> Identity:
         seconds,
         pool_of(credentials),
     )
+
+
+def principal_of(cloud: Cloud) -> str:
+    """The service account, or the pool of federated identities, that calls act as, without asking
+    for it; "" if the credentials do not say it, as those of a person."""
+    if cloud.endpoint.impersonate:
+        return cloud.endpoint.impersonate
+    email = str(getattr(cloud.credentials, "service_account_email", "") or "")
+    if "@" in email:  # a machine's account is "default" at first
+        return email
+    pool = pool_of(cloud.credentials)
+    return f"principalSet://iam.googleapis.com/{pool}/*" if pool else ""
+
+
+def acting_user(cloud: Cloud) -> str:
+    """USER@HOST of this process, and as whom it acts, for records."""
+    principal = principal_of(cloud)
+    return f"{user_at_host()} as {principal}" if principal else user_at_host()
 
 
 async def granted_on_project(

@@ -56,6 +56,7 @@ SHIPPED = (
     "folder.py",
     "forked.py",
     "clock.py",
+    "network_variables.py",
     "start_barrier.py",
     "worker_names.py",
     "processes.py",
@@ -116,6 +117,7 @@ class Launch:
     secret_seconds: float = 0.0
     notify: Mapping[str, Any] | None = None  # as `notification_settings`
     compiled: str | None = None  # the folder of compiled programs below CACHE; None: no cache
+    network: Mapping[str, Any] | None = None  # as `network_settings`
     addresses: tuple[str, ...] = ()  # of workers that wait for each other; empty: they do not
     at: datetime = field(default_factory=lambda: datetime.now(UTC))  # by Google's clock
 
@@ -322,6 +324,7 @@ def _spec(
         "hang": record.limits.spec,
         "grace_seconds": launch.grace_seconds,
         "first_access": _first_access(launch.first_access, launch.at),
+        "network": launch.network,
         "secrets": sorted(launch.secrets.sources),
         "cache": cache_spec(launch.compiled) if bundle_name else None,
         "tools": TOOLS if record.bucket else None,

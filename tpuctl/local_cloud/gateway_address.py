@@ -48,6 +48,12 @@ def machine_user(name: str) -> str:
     return f"{MACHINE}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
+def with_next_proxy(url: str, proxy: str) -> str:
+    """A machine's URL of the gateway, for other hosts through a proxy, written in hexadecimal."""
+    scheme, user, rest = url.split(":", 2)
+    return f"{scheme}:{user}.{proxy}:{rest}"
+
+
 def shell_user(home: Path, upstream: str | None) -> str:
     """The user whose traffic to other hosts uses this proxy, or none.
 

@@ -19,7 +19,7 @@ from tpuctl.engine.step import Step, step
 from tpuctl.errors import Conflict, Diagnostic, TpuctlError
 from tpuctl.files import cache_home
 from tpuctl.flows.jobs.jobs import job_ids
-from tpuctl.flows.jobs.submission import Submission, worker_environment
+from tpuctl.flows.jobs.submission import Submission, job_network, worker_environment
 from tpuctl.jobs.bundle import Bundle, build_bundle
 from tpuctl.jobs.bundle_upload import BundleUpload, extend_bundle_lifetime, upload_bundle
 from tpuctl.jobs.launch import Launch, start, stop_through_bucket
@@ -101,6 +101,7 @@ async def start_attempt(
         first_access=machines.first_access,
         secrets=submission.secrets,
         secret_seconds=machines.secret_seconds,
+        network=job_network(submission),
         notify=submission.notify,
         compiled=machines.compiled,
         addresses=machines.addresses if is_one_cluster else (),
@@ -219,6 +220,7 @@ def new_record(submission: Submission, bundle: Bundle, job: str, at: datetime) -
         slices=submission.slices,
         submitted=at,
         submitted_by=submission.submitted_by,
+        submitted_as=submission.submitted_as,
         env=tuple(sorted(submission.env)),
         installation=submission.installation,
         framework=submission.framework.framework if submission.framework is not None else None,

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from tpuctl.cloud.caller_identity import acting_user
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.engine.planner import observe, plan_down
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TpuctlError, Unreachable
@@ -52,7 +53,6 @@ from tpuctl.model.plan import Action
 from tpuctl.polling import Backoff, wait_until
 from tpuctl.remote.transport import Transport
 from tpuctl.resources.composition import kind_of
-from tpuctl.user_account import user_at_host
 
 RETRY_BACKOFF = Backoff(
     initial=5.0, maximum=300.0, multiplier=4.0
@@ -307,7 +307,7 @@ class _Recovery:
             worker=failure.worker,
             detail=failure.detail,
             at=context.cloud.server_clock.now(),
-            by=user_at_host(),
+            by=acting_user(context.cloud),
         )
         decided = await record_verdict(context.store, record, verdict)
         assert decided is not None
@@ -595,7 +595,7 @@ async def start_next_attempt(
             placement=placement,
             verdict=verdict,
             started=context.cloud.server_clock.now(),
-            started_by=user_at_host(),
+            started_by=acting_user(context.cloud),
             write_id=secrets.token_hex(8),
         )
         following = record.of(attempt)

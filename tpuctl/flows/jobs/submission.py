@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuctl.catalog import Api, accelerator_type
+from tpuctl.cloud.caller_identity import principal_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import Conflict, Usage
 from tpuctl.flows.jobs.secret_versions import require_secrets
@@ -26,6 +27,7 @@ from tpuctl.model.jobs.job import JobKind, JobRecord
 from tpuctl.model.jobs.sweep import SweepValues
 from tpuctl.model.scripts.framework import FrameworkChoice, is_tensorflow
 from tpuctl.model.stack.notification_settings import notification_settings
+from tpuctl.model.stack.proxy import network_settings
 from tpuctl.model.stack.secret_sources import Secrets
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.status import NodeStatus
@@ -95,8 +97,10 @@ class Submission:
     timeout: float | None = None  # seconds
     retries: Retries = field(default_factory=Retries)
     limits: JobLimits = field(default_factory=JobLimits)
+    network: Mapping[str, Any] | None = None  # as in Launch, but for the workers' addresses
     notify: Mapping[str, Any] | None = None  # as in Launch; known once machines are up
     submitted_by: str = ""
+    submitted_as: str = ""  # known once the cloud is accessed
 
     @classmethod
     def of(
@@ -150,6 +154,7 @@ class Submission:
                 job.retries.model_dump()
             ),  # from the stack file's model to the record's
             limits=JobLimits.model_validate(job.limits.model_dump()),
+            network=network_settings(stack.file, stack.folder),
             submitted_by=user_at_host(),
         )
 
@@ -215,6 +220,7 @@ class Submission:
             timeout=record.timeout,
             retries=record.retries,
             limits=record.limits,
+            network=network_settings(stack.file, stack.folder),
             submitted_by=record.submitted_by,
         )
 
@@ -316,7 +322,17 @@ async def bind_to_nodes(
         secret_seconds=propagation_seconds(contents),
     )
     notify = notification_settings(stack, cost_of(stack).per_hour)
-    return replace(submission, machines=machines, notify=notify)
+    return replace(submission, machines=machines, notify=notify, submitted_as=principal_of(cloud))
+
+
+def job_network(submission: Submission) -> Mapping[str, Any] | None:
+    """The submission's network, whose workers reach each other, and a TPU node, without a proxy."""
+    network, machines = submission.network, submission.machines
+    if network is None or not network["no_proxy"]:
+        return network
+    endpoints = (endpoint.partition(":")[0] for endpoint in machines.endpoints)
+    hosts = dict.fromkeys([*network["no_proxy"], *machines.addresses, *endpoints])
+    return {**network, "no_proxy": [*hosts]}
 
 
 def worker_environment(submission: Submission, record: JobRecord, worker: int) -> dict[str, str]:

@@ -32,6 +32,7 @@ from tpuctl.jobs.wheel import controller_wheel
 from tpuctl.model.events import Emit, WarningIssued
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.proxy import company_certificates, network_settings
 from tpuctl.model.stack.secret_sources import source_of
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import queued_stack_file
@@ -46,7 +47,7 @@ from tpuctl.resources.network.network import Network
 TOOLS = ".tpuctl/controller"  # a folder on the controller, like the next three
 CONFIG = ".tpuctl/config"
 RECOVERER = ("folder.py", "recoverer.py")  # the first is imported by the second
-INSTALLER = ("storage.py", "installer.py")
+INSTALLER = ("network_variables.py", "storage.py", "installer.py")
 PROGRAMS = ".tpuctl/programs"
 JOBS = ".tpuctl/recover"
 STARTUP = "startup-script"
@@ -228,6 +229,8 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
         content["tpu"]["startup_script"] = STARTUP
     content["bucket"] |= {"name": stack.bucket, "location": stack.bucket_location}
     content["bucket"]["allow_egress"] = True  # its location was accepted when it was created
+    if stack.file.network.ca is not None:
+        content["network"]["ca"] = company_certificates(stack.file, stack.folder)
     if not stack.has_shared_network:
         content["network"]["name"] = network
     if node_range and stack.file.network.node_range == "auto":
@@ -307,7 +310,9 @@ async def _install(
     """Install this tpuctl on the controller, and authorize the controller's key on the machines."""
     wheel = controller_wheel()
     argv = ["sh", "-c", LOOK, "sh", TOOLS, wheel.version, wheel.digest, CONFIG]
-    result = await transport.run(argv, input=build_archive([*INSTALLER, *RECOVERER], {}))
+    network = _json(network_settings(stack.file, stack.folder) or {})
+    archive = build_archive([*INSTALLER, *RECOVERER], {"network.json": network})
+    result = await transport.run(argv, input=archive)
     result.check("checking tpuctl on the controller")
     program, public = (json.loads(line) for line in result.stdout.splitlines())
     if program["program"] is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tpuctl.cloud.caller_identity import principal_of
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.engine.step import step
 from tpuctl.errors import ApiDisabled, Diagnostic, TpuctlError, Usage
@@ -89,7 +90,9 @@ async def append_jobs(
         workers_have_internet=context.stack.has_internet,
         may_download=context.may_download,
     )
-    draft = await _draft(context, replace(submission, installation=installation))
+    principal = principal_of(context.cloud)
+    submission = replace(submission, installation=installation, submitted_as=principal)
+    draft = await _draft(context, submission)
     jobs = [draft.with_values(values) for values in each] or [draft]
     used, records = list(await used_ids(store)), list[JobRecord]()
     for job in jobs:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tpuctl.cloud.caller_identity import acting_user
 from tpuctl.errors import Conflict, NoCapacity, NotFound, TimedOut, TpuctlError, Usage
 from tpuctl.flows.context import Context
 from tpuctl.flows.jobs.attempts import (
@@ -46,7 +47,6 @@ from tpuctl.model.jobs.queue import JobEnd, JobStart
 from tpuctl.model.stack.stack import Stack, stack_of_text
 from tpuctl.model.stack.stack_text import parse_stack_text
 from tpuctl.polling import cancel
-from tpuctl.user_account import user_at_host
 
 STOP_SECONDS = 10.0  # between looks for a request to stop the job that waits for its TPU
 
@@ -105,7 +105,7 @@ async def _run(context: Context, number: int, record: JobRecord) -> None:
         exit_code=code,
         detail=detail,
         ended=context.cloud.server_clock.now(),
-        ended_by=user_at_host(),
+        ended_by=acting_user(context.cloud),
     )
     await record_end(context.store, record, end)
 
@@ -170,7 +170,7 @@ async def _start(context: Context, record: JobRecord) -> JobRecord:
             accelerator=machines.accelerator,
             runtime=machines.runtime,
             started=context.cloud.server_clock.now(),
-            started_by=user_at_host(),
+            started_by=acting_user(context.cloud),
             write_id=secrets.token_hex(8),
         )
         if not await claim_start(context.store, record, start):

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
+from tpuctl.cloud.caller_identity import acting_user
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.model.events import Event, WarningIssued
 from tpuctl.model.status.activity import Activity, activity_name, activity_of
 from tpuctl.model.text.record_parsing import parse_record
-from tpuctl.user_account import user_at_host
 
 SECONDS = 10.0  # between two reports: each write is charged, some cents a day
 
@@ -62,7 +62,8 @@ class _Report:
 
     async def write(self) -> None:
         context = self._context
-        activity = Activity(by=user_at_host(), at=context.cloud.server_clock.now(), text=self.text)
+        by, at = acting_user(context.cloud), context.cloud.server_clock.now()
+        activity = Activity(by=by, at=at, text=self.text)
         with suppress(TpuctlError):
             text = activity.model_dump_json().encode()
             await context.store.put_bytes(activity_name(context.stack.name), text)

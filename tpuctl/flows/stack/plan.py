@@ -410,7 +410,7 @@ async def access_warnings(stack: Stack, cloud: Cloud, plan: Plan) -> Sequence[Di
     """Warnings for a plan that creates machines without external addresses."""
     if stack.file.network.ssh == "external" or not _creates_machines(plan):
         return ()
-    warnings = [_without_addresses(stack)]
+    warnings = [] if stack.has_internet else [_without_addresses(stack)]
     if stack.file.network.ssh == "iap" and not await _may_tunnel(stack, cloud):
         warnings.append(_without_role(stack))
     return warnings

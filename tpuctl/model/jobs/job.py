@@ -147,6 +147,9 @@ class JobRecord(BaseModel):
     attempt: AttemptNumber = 1
     submitted: Moment
     submitted_by: Name = ""
+    submitted_as: Name = Field(
+        "", description="The account, or principals, that it was submitted as, if known."
+    )
     env: tuple[Name, ...] = Field((), description="Names of environment variables; never values.")
     installation: Installation = Installation()
     framework: Framework | None = Field(None, description="None if nothing tells.")
@@ -163,6 +166,12 @@ class JobRecord(BaseModel):
     queued: Queued | None = Field(
         None, description="Set for a job that was submitted to the stack's queue."
     )
+
+    @property
+    def submitter(self) -> str:
+        """Who submitted it, and as which account, if known."""
+        acting = f" as {self.submitted_as}" if self.submitted_as else ""
+        return f"{self.submitted_by}{acting}"
 
     @property
     def is_waiting(self) -> bool:

@@ -42,6 +42,7 @@ LabelKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
 LabelValue = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{0,63}$")]
 UserName = Annotated[str, StringConstraints(pattern=USER_NAME)]
 Tag = Annotated[str, StringConstraints(pattern=r"^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$")]
+NoProxyHost = Annotated[str, StringConstraints(pattern=r"^[^\s,;/]+$")]
 RESOURCE_NAME = r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?"
 PROJECT_PATH = r"projects/([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]"
 ResourceName = Annotated[str, StringConstraints(pattern=f"^{RESOURCE_NAME}$")]
@@ -438,6 +439,21 @@ class NetworkSection(Section):
         (), description="IPv4 ranges to allow; empty: this machine's public address."
     )
     tags: tuple[Tag, ...] = Field((), description="Additional network tags of the workers.")
+    proxy: str | None = Field(
+        None,
+        description="Proxy through which jobs reach the internet, and notifications of their end: "
+        "http://HOST:PORT. Google's APIs are reached without it.",
+    )
+    no_proxy: tuple[NoProxyHost, ...] = Field(
+        (),
+        description="Hosts and domains (.example.com) that jobs reach without the proxy, in "
+        "addition to Google's APIs, the metadata server, and the workers.",
+    )
+    ca: str | None = Field(
+        None,
+        description="File with certificates (PEM) of a company's authority that programs on the "
+        "machines trust, in addition to the system's; or the certificates themselves.",
+    )
 
 
 class EncryptionSection(Section):

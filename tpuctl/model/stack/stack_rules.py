@@ -49,6 +49,7 @@ from tpuctl.model.stack.candidates import (
 from tpuctl.model.stack.encryption import encryption_problems
 from tpuctl.model.stack.machine_rules import machine_problems, network_problems
 from tpuctl.model.stack.network_reference import reference_problems
+from tpuctl.model.stack.proxy import proxy_problems
 from tpuctl.model.stack.schema import StackFile
 from tpuctl.model.stack.stack_text import StackText
 from tpuctl.model.text.duration import DURATION, seconds_of
@@ -435,6 +436,7 @@ def _option_problems(
     yield from _disk_problems(file, accelerator, text)
     yield from machine_problems(file, accelerator, text.where)
     yield from network_problems(file, text.where)
+    yield from proxy_problems(file, text.folder, text.where)
     zones = dict.fromkeys(candidate.zone for candidate in candidates_of(file, accelerator))
     yield from reference_problems(file, zones, text.where)
     if "compute" not in sellers_of(file, accelerator) and "boot_disk" in file.tpu.model_fields_set:

@@ -70,7 +70,7 @@ def _creations(snapshot: Snapshot) -> Iterator[TimelineEntry]:
 
 def _job_records(snapshot: Snapshot) -> Iterator[TimelineEntry]:
     for job in snapshot.recent_jobs:
-        by = f" by {job.record.submitted_by}" if job.record.submitted_by else ""
+        by = f" by {job.record.submitter}" if job.record.submitter else ""
         yield TimelineEntry(job.record.submitted, f"job {job.record.id}", f"submitted{by}")
         if job.status.finished is not None:
             yield TimelineEntry(job.status.finished, f"job {job.record.id}", _state(job))

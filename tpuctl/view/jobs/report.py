@@ -184,7 +184,7 @@ def _origin(report: RunReport) -> Iterator[str]:
         "Secrets": escape(", ".join(record.secrets)),
         "Workers": escape(", ".join(map(record.worker_name, record.workers)))
         + f" of {record.worker_count}",
-        "Submitted": f"{time_text(record.submitted)} {escape(record.submitted_by)}",
+        "Submitted": f"{time_text(record.submitted)} {escape(record.submitter)}",
         "Output": f"<code>{escape(record.output)}</code>",
         "Project": escape(record.project),
     }

@@ -96,6 +96,7 @@ class Job(Response):
         "record.submitted"
     )
     submitted_by: str = source("record.submitted_by")
+    submitted_as: str = source("record.submitted_as")
     finished: Annotated[Timestamp | None, Column("finished (UTC)", is_wide=True)] = source(
         "status.finished"
     )
@@ -411,6 +412,8 @@ class JobReport(Response):
     job: str = source("record.id")
     state: str = source("explanation.status.state")
     exit_code: int | None = source("explanation.status.exit_code")
+    submitted_by: str = source("record.submitted_by")
+    submitted_as: str = source("record.submitted_as")
     cost: Number | None
     attempts: list[AttemptReport]
     curves: Annotated[

@@ -3,8 +3,9 @@
 TLS connections to Google's API hosts, and to the IAP relay, are terminated here with a certificate
 of the local cloud's authority, and forwarded in plain text to the local API server: nothing reaches
 the real Google. All other hosts are tunneled, through the computer's proxy if it has one; for a
-shell, through the proxy it had before. A machine reaches what its network allows; the rest is
-refused at once with the reason, where Google would drop packets until the client's timeout.
+shell, through the proxy it had before; for a job with a proxy of its own, through that. A machine
+reaches what its network allows; the rest is refused at once with the reason, where Google would
+drop packets until the client's timeout.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from tpuctl.emulator.machines.interface import ALLOWED, Verdict
 from tpuctl.emulator.machines.network.firewall import Firewall
@@ -151,8 +152,9 @@ class Gateway:
         name = user.decode("latin-1")
         if name == MACHINE:
             return Client("auto")
-        if name in self._machines:
-            return Client("auto", self._machines[name])
+        machine, _, proxy = name.partition(".")
+        if machine in self._machines:
+            return Client(next_proxy(proxy) or "auto", self._machines[machine])
         if self._home is None:
             raise KeyError(name)
         return Client(read_upstream(self._home, name))
@@ -205,6 +207,9 @@ class Gateway:
             return ALLOWED
         if is_google(host):
             return self._firewall.to_google(sender.machine, host)
+        if sender.proxy != "auto":  # what it connects to is its proxy
+            proxy = split_proxy(sender.proxy or "")
+            host, port = proxy.hostname or "", port_of(proxy)
         needs_address = self._firewall.needs_address(sender.machine)
         address = await _resolve(host) if needs_address or is_loopback(host) else None
         return self._firewall.to_address(sender.machine, address, port)
@@ -236,16 +241,14 @@ class Gateway:
                 source = self._firewall.source_address(sender.machine)
             await self._open_connection(end, host, port, source=source)
             return
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        parts = split_proxy(proxy)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"unsupported scheme of this computer's proxy: {parts.scheme}")
         if parts.port == self._address.port and is_loopback(parts.hostname):
             raise ValueError("this computer's proxy is the local cloud itself")
         upstream = UpstreamConnect(self.connections)
-        default = 443 if parts.scheme == "https" else 80
-        await self._open_connection(
-            upstream, parts.hostname, parts.port or default, tls=default == 443
-        )
+        is_tls = parts.scheme == "https"
+        await self._open_connection(upstream, parts.hostname, port_of(parts), tls=is_tls)
         head = f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n"
         if parts.username:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -259,6 +262,24 @@ class Gateway:
         self.connections.discard(upstream)
         end.connection_made(transport)
         end.buffered = early
+
+
+def next_proxy(text: str) -> str:
+    """The proxy of a machine's user, as of `with_next_proxy`; "" for none. Raises KeyError."""
+    try:
+        proxy = bytes.fromhex(text).decode()
+        port_of(split_proxy(proxy))
+    except ValueError:
+        raise KeyError(text) from None
+    return proxy
+
+
+def split_proxy(proxy: str) -> SplitResult:
+    return urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+
+
+def port_of(proxy: SplitResult) -> int:
+    return proxy.port or (443 if proxy.scheme == "https" else 80)
 
 
 async def _resolve(host: str) -> str | None:

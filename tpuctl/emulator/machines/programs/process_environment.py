@@ -17,12 +17,16 @@ import tpuctl.simulated_tpu
 from tpuctl.emulator.machines.interface import MachineError, MachineSpec
 from tpuctl.emulator.machines.programs.processes import user_ids
 from tpuctl.interpreters import current
+from tpuctl.local_cloud.gateway_address import with_next_proxy
 from tpuctl.local_cloud.machine_images import image_interpreter, site_packages
 from tpuctl.local_cloud.trust import CERTIFICATE_VARIABLES, GCSFS_SETTINGS, local_hosts
 
 SHELL = "/bin/bash" if Path("/bin/bash").exists() else "/bin/sh"
 NOTES_SETTING = "TPUCTL_LOCAL_NOTES"  # "off" leaves the note out of jobs' logs
 NOTE_VARIABLE = "TPUCTL_MACHINE_NOTE"  # read by tpuctl/jobs/shipped/supervision/attempt.py
+GATEWAY_VARIABLE = (
+    "TPUCTL_LOCAL_GATEWAY"  # read by tpuctl/jobs/shipped/machine/network_variables.py
+)
 ROOT = "root"  # the user name of startup scripts and sudo
 
 
@@ -212,7 +216,8 @@ class SharedEnvironment:
         for name in CERTIFICATE_VARIABLES:
             variables[name] = str(self.certificates)
         proxy = self.proxy(spec.name)
-        return variables | {"https_proxy": proxy, "HTTPS_PROXY": proxy}
+        gateway = with_next_proxy(proxy, "{}")
+        return variables | {"https_proxy": proxy, "HTTPS_PROXY": proxy, GATEWAY_VARIABLE: gateway}
 
 
 def _tpu_variables(spec: MachineSpec, folder: MachineFolder, limit: int) -> dict[str, str]:

@@ -20,6 +20,9 @@ HINT_PASSWORD = (
     "pass the password to the job as a secret: as PIP_INDEX_URL, or as uv's "
     "UV_INDEX_NAME_USERNAME and UV_INDEX_NAME_PASSWORD"
 )
+# A certificate, in uv's and OpenSSL's words.
+UNTRUSTED = re.compile(r"invalid peer certificate: UnknownIssuer|certificate verify failed")
+HINT_CERTIFICATE = "if a company's authority signs its certificate, set network.ca"
 # Programs that builds of extension modules need.
 COMPILERS = (
     r"(?:[\w.-]*-)?(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|gfortran|cmake|make|ninja|cargo|rustc)"
@@ -176,7 +179,8 @@ def unreachable(text: str) -> str:
     else:  # urllib3's, whose cause is the innermost
         cause = re.sub(r"^.*?(\[Errno|Read timed out|[Tt]imed out|too many)", r"\1", cause)
         cause = re.sub(r"['\")]+( - skipping)?$", "", cause)
-    return f"{name} cannot be reached" + (f" ({shorten(cause)})" if cause else "")
+    hint = f": {HINT_CERTIFICATE}" if UNTRUSTED.search(cause) else ""
+    return f"{name} cannot be reached" + (f" ({shorten(cause)})" if cause else "") + hint
 
 
 def wrong_python(text: str) -> str:

@@ -28,6 +28,14 @@ import tarfile
 import zipfile
 from collections.abc import Sequence
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(HERE)
+TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
+if TYPE_CHECKING:
+    from tpuctl.jobs.shipped.machine.network_variables import use_network
+else:
+    from network_variables import use_network
+
 PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in order of preference
 COMPLETE = "complete"
 READ_BYTES = 1 << 20
@@ -126,7 +134,6 @@ def unpack(version: str, folder: str, source: dict[str, str]) -> str:
 
 def fetch(bucket: str, name: str, target: str) -> None:
     """Unpack an archive in the bucket into a folder. Raises OSError if it is not intact."""
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
     store = importlib.import_module("storage").Bucket(bucket)  # takes a while to load
     path, digest = target + ".tar.gz", hashlib.sha256()
     with open(path, "wb") as file:
@@ -205,6 +212,8 @@ def main(arguments: list[str]) -> int:
         print("usage: installer.py find|install VERSION DIGEST [SOURCE]", file=sys.stderr)
         return 2
     command, version, digest, *source = arguments
+    with open(os.path.join(HERE, "network.json"), encoding="utf-8") as file:
+        use_network(json.load(file), HERE)
     try:
         if command == "find":
             installed = find(version, digest)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.machine.clock import Stopwatch, now
     from tpuctl.jobs.shipped.machine.folder import ENDED, Folder, private
     from tpuctl.jobs.shipped.machine.forked import Process, fork_program
+    from tpuctl.jobs.shipped.machine.network_variables import use_network
     from tpuctl.jobs.shipped.machine.processes import FOLDER, of_attempt, stop
     from tpuctl.jobs.shipped.machine.worker_names import worker_name
     from tpuctl.jobs.shipped.supervision.hang import HangWatch
@@ -51,6 +52,7 @@ else:
     from forked import Process, fork_program
     from hang import HangWatch
     from logfile import Log
+    from network_variables import use_network
     from preparation import (
         Command,
         Failure,
@@ -89,6 +91,7 @@ class Attempt:
     def __init__(self, folder: Folder, spec: dict[str, Any]) -> None:
         self.folder = folder
         self.spec = spec
+        use_network(spec.get("network"), folder.path)
         saved_record = folder.read("record.json")
         self.record: dict[str, Any] = saved_record or {
             "job": spec["job"],

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     from tpuctl.jobs.shipped.machine.folder import Folder, private
     from tpuctl.jobs.shipped.machine.forked import Process, fork_program
+    from tpuctl.jobs.shipped.machine.network_variables import set_variables
 else:
     from folder import Folder, private
     from forked import Process, fork_program
+    from network_variables import set_variables
 
 SECRETS = "secrets.json"  # as uploaded
 SECRET_VALUES = "secret_values.json"  # as passed to the script
@@ -69,10 +71,11 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
     `python` is the same interpreter for a script, a module, and within a shell command. `wait` is
     called repeatedly in the meantime: it sleeps briefly, and may raise to end the preparation.
     """
-    environment = dict(os.environ, PYTHONUNBUFFERED="1", **spec.get("env", {}))
+    environment = dict(os.environ, PYTHONUNBUFFERED="1")
+    set_variables(environment, spec.get("env", {}))
     if spec.get("secrets"):
         run_step(folder, wait, "secrets", forked("secret_fetch", folder))
-        environment.update(folder.read(SECRET_VALUES) or {})
+        set_variables(environment, folder.read(SECRET_VALUES) or {})
     code = folder.file("code")
     if spec.get("bundle"):
         run_step(folder, wait, "bundle", forked("fetch", folder))
