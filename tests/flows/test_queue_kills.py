@@ -72,7 +72,8 @@ async def check_killed_at(stack: Tpuctl, folder: Path, calls: int) -> bool:
     if was_killed:
         await run_queue(stack, 0)
     (job,) = [job for job in await stack.jobs() if job.record.id == record.id]
-    assert (job.status.state, job.status.exit_code) == ("succeeded", 0)
+    outcome = (job.status.state, job.status.exit_code)
+    assert outcome == ("succeeded", 0), (calls, was_killed, job.status.detail, job.attempts)
     logs = [
         (await stack.store.get_bytes(item.name)).decode()
         for item in await stack.store.list(f"{record.prefix}/attempts/")
