@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
     from tpuctl.jobs.shipped.machine.folder import Folder, private
     from tpuctl.jobs.shipped.machine.forked import Process, fork_program
-    from tpuctl.jobs.shipped.machine.network_variables import set_variables
+    from tpuctl.jobs.shipped.machine.network_variables import GATEWAY, set_variables
 else:
     from folder import Folder, private
     from forked import Process, fork_program
-    from network_variables import set_variables
+    from network_variables import GATEWAY, set_variables
 
 SECRETS = "secrets.json"  # as uploaded
 SECRET_VALUES = "secret_values.json"  # as passed to the script
@@ -76,6 +76,7 @@ def prepare(folder: Folder, spec: dict[str, Any], wait: Callable[[], None]) -> C
     if spec.get("secrets"):
         run_step(folder, wait, "secrets", forked("secret_fetch", folder))
         set_variables(environment, folder.read(SECRET_VALUES) or {})
+    environment.pop(GATEWAY, None)
     code = folder.file("code")
     if spec.get("bundle"):
         run_step(folder, wait, "bundle", forked("fetch", folder))
