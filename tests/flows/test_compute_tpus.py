@@ -456,12 +456,6 @@ async def _includes(kinds: Awaitable[set[str]], expected: set[str]) -> bool:
     return expected <= await kinds
 
 
-async def test_compute_engine_has_no_race(make: MakeStack) -> None:
-    stack = make(zones=f"{V5P_ZONE}, us-east5-b")
-    with pytest.raises(Usage, match="queued resources, which Compute Engine does not have"):
-        await stack.plan(race=True)
-
-
 async def test_interrupted_group_is_given_up_by_the_next_up(
     make: MakeStack, cloud: LocalCloud
 ) -> None:

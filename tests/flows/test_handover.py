@@ -132,7 +132,8 @@ async def test_controller_recovers_unattended_job(
     (attempt,) = await read_attempts(watched.store, record)
     assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
     controller = watched.stack.names.controller
-    assert attempt.started_by == f"{watched.stack.user}@{controller}"
+    account = watched.stack.service_account
+    assert attempt.started_by == f"{watched.stack.user}@{controller} as {account}"
     log = await watched.store.get_bytes(record.at(2).log_name(0))
     assert log == b"attempt 2 TOKEN SECRET local\n"
 
@@ -241,7 +242,8 @@ async def test_controller_starts_requested_attempt(watched: Tpuctl, script: Path
     attempts = await read_attempts(watched.store, record)
     assert [attempt.verdict.kind for attempt in attempts] == ["requested", "requested"]
     controller = watched.stack.names.controller
-    assert {attempt.started_by for attempt in attempts} == {f"{watched.stack.user}@{controller}"}
+    actor = f"{watched.stack.user}@{controller} as {watched.stack.service_account}"
+    assert {attempt.started_by for attempt in attempts} == {actor}
     assert (await watched.down(delete_bucket=True)).leaks == ()
 
 
@@ -305,5 +307,6 @@ async def test_tpu_node_controller_recovers_its_jobs(
     assert (await stack.node()).created != node.created
     (attempt,) = await read_attempts(stack.store, record)
     assert (attempt.number, attempt.verdict.kind) == (2, "preemption")
-    assert attempt.started_by == f"{stack.stack.user}@{stack.stack.names.controller}"
+    host = f"{stack.stack.user}@{stack.stack.names.controller}"
+    assert attempt.started_by == f"{host} as {stack.stack.service_account}"
     assert (await stack.down(delete_bucket=True)).leaks == ()
