@@ -15,7 +15,7 @@ import pytest
 from tests.support.forked_cli import forked_tpuctl, run_tpuctl
 from tests.support.polling import async_until
 from tests.support.projects import provision
-from tests.support.queued import in_background, nodes_of, request_of, with_queue
+from tests.support.queued import in_background, kill_race, nodes_of, request_of, with_queue
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, Denied, NoCapacity, QuotaExceeded, Usage
 from tpuctl.flows.machines.inventory import list_resources
@@ -405,21 +405,11 @@ async def test_request_that_another_program_withdraws_does_not_win(
     ],
 )
 async def test_race_is_repeated_after_kill(
-    make: MakeStack, add_fault: AddFault, cloud: LocalCloud, method: str, at: int, acted: bool
+    make: MakeStack, cloud: LocalCloud, method: str, at: int, acted: bool
 ) -> None:
     """Killed with SIGKILL, before or after the cloud has acted on a call."""
     stack = make()
-    hold = add_fault("hold", method=method, at=at, hold_response=acted)
-    process = await asyncio.create_subprocess_exec(
-        *(forked_tpuctl(), "up", "--race", "--yes"),
-        cwd=stack.stack_file.parent,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    await asyncio.to_thread(remote_control.wait_held, cloud, hold, 60)
-    process.kill()
-    await process.wait()
-    remote_control.release(cloud, hold, drop=True)
-    remote_control.remove_fault(cloud, hold)
+    await kill_race(stack, cloud, method, at=at, hold_response=acted)
     assert len(await states(stack)) > 1, "it was killed during the race"
 
     winner = (await race(stack)).stack.zone

@@ -6,14 +6,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.forked_cli import forked_tpuctl
 from tests.support.polling import async_until
 from tests.support.projects import numbers, use_cloud
-from tests.support.queued import in_background
+from tests.support.queued import in_background, kill_race
 from tpuctl.api import Tpuctl
 from tpuctl.errors import Conflict, NoCapacity, Usage
 from tpuctl.flows.machines.inventory import list_resources
@@ -299,18 +297,7 @@ async def test_race_is_repeated_after_kill(
     if method.startswith("InstanceGroup"):
         places[1] = GROUP
     stack = make(*places)
-    options: dict[str, Any] = {"hold_response": acted}
-    hold = remote_control.add_fault(cloud, "hold", method=method, **options)["id"]
-    process = await asyncio.create_subprocess_exec(
-        *(forked_tpuctl(), "up", "--race", "--yes"),
-        cwd=stack.stack_file.parent,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    await asyncio.to_thread(remote_control.wait_held, cloud, hold, 60)
-    process.kill()
-    await process.wait()
-    remote_control.release(cloud, hold, drop=True)
-    remote_control.remove_fault(cloud, hold)
+    await kill_race(stack, cloud, method, hold_response=acted)
 
     await race(stack)
     remaining = await states(stack)

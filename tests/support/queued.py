@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from tests.support.forked_cli import forked_tpuctl
 from tests.support.locations import PROJECT, US_ZONE
 from tpuctl.api import Tpuctl
 from tpuctl.errors import NotFound
+from tpuctl.local_cloud import remote_control
+from tpuctl.local_cloud.server_process import LocalCloud
 
 T = TypeVar("T")
 
@@ -45,6 +48,22 @@ async def in_background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.T
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def kill_race(stack: Tpuctl, cloud: LocalCloud, method: str, **fields: Any) -> None:
+    """Start `up --race` in another process, and kill it with SIGKILL while a call of a method is
+    held, which is then dropped. `fields` are those of the fault."""
+    hold = remote_control.add_fault(cloud, "hold", method=method, **fields)["id"]
+    process = await asyncio.create_subprocess_exec(
+        *(forked_tpuctl(), "up", "--race", "--yes"),
+        cwd=stack.stack_file.parent,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    await asyncio.to_thread(remote_control.wait_held, cloud, hold, 60)
+    process.kill()
+    await process.wait()
+    remote_control.release(cloud, hold, drop=True)
+    remote_control.remove_fault(cloud, hold)
 
 
 async def call(stack: Tpuctl, method: str, request: dict[str, Any]) -> Any:
