@@ -3,14 +3,14 @@ here for the Python of another machine."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import sys
-import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from tpuctl.assets import runtime_lock
 from tpuctl.cloud.threads import in_thread
+from tpuctl.jobs.requirements.packing import pack_files
 from tpuctl.jobs.requirements.uv_program import follow_uv
 from tpuctl.model.jobs.installation import PythonBuild, Tool
 from tpuctl.model.text.record_parsing import Name
@@ -54,22 +54,14 @@ async def packed_packages(packages: RuntimePackages, scratch: Path) -> Path:
         lambda line: None,
         folder=scratch,
     )
-    await in_thread(_pack, folder, archive)
+    await in_thread(pack_files, _installed(folder), archive, mode=0o644)
     return archive
 
 
-def _pack(folder: Path, target: Path) -> None:
-    """An archive of a folder's files, the same for the same files. Without programs: they would
-    start this computer's Python."""
-    with (
-        target.open("wb") as file,
-        gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
-    ):
-        for path in sorted(folder.rglob("*")):
-            name = path.relative_to(folder)
-            if path.is_file() and name.parts[0] != "bin" and "__pycache__" not in name.parts:
-                info = tarfile.TarInfo(name.as_posix())
-                info.size, info.mode = path.stat().st_size, 0o644
-                with path.open("rb") as source:
-                    archive.addfile(info, source)
+def _installed(folder: Path) -> Iterator[tuple[str, Path]]:
+    """The files of packages, by their names. Without programs: they would start this computer's
+    Python."""
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and name.parts[0] != "bin" and "__pycache__" not in name.parts:
+            yield name.as_posix(), path

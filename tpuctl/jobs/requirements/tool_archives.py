@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gzip
 import hashlib
 import os
 import platform
 import shutil
 import sys
-import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ from tpuctl.environments import exclusive
 from tpuctl.errors import TpuctlError, Usage
 from tpuctl.files import archives_folder, archives_lock, private_folder
 from tpuctl.interpreters import wheel_uv
+from tpuctl.jobs.requirements.packing import pack_files
 from tpuctl.jobs.requirements.python_archives import (
     SUFFIX,
     Progress,
@@ -149,21 +148,8 @@ async def _packed_uv(tool: Tool, scratch: Path) -> Path:
         )
         program = str(scratch / "wheel" / "bin" / "uv")
     archive = scratch / f"uv{SUFFIX}"
-    await in_thread(_pack, Path(program), archive)
+    await in_thread(pack_files, [("uv", Path(program))], archive, mode=0o755)
     return archive
-
-
-def _pack(program: Path, target: Path) -> None:
-    """An archive with the program alone, the same for the same program."""
-    with (
-        target.open("wb") as file,
-        gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|", format=tarfile.USTAR_FORMAT) as archive,
-        program.open("rb") as source,
-    ):
-        info = tarfile.TarInfo("uv")
-        info.size, info.mode = program.stat().st_size, 0o755
-        archive.addfile(info, source)
 
 
 def _sha256(path: Path) -> str:
