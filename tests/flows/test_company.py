@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.callers import Member
-from tests.support.company import ORGANIZATION, Company, govern
+from tests.support.company import ENFORCED, ORGANIZATION, Company, govern
 from tests.support.crypto_keys import Keys
 from tests.support.forked_cli import run_tpuctl
 from tests.support.gcloud import make_project
@@ -20,6 +20,7 @@ from tpuctl.errors import Denied
 from tpuctl.flows.doctor.diagnose import diagnose
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.plan import Action
 from tpuctl.model.troubleshooting.diagnosis import CheckState, Finding
 
 
@@ -80,6 +81,28 @@ async def test_other_stack_is_refused(
     assert f"    gcloud org-policies reset {constraints[0]} --project={project.id}" in hint
     methods = {call["method"] for call in remote_control.calls(null_cloud, since)}
     assert not [name for name in methods if re.search("(?i)insert|create|patch|enable", name)]
+
+
+async def test_policy_does_not_refuse_what_exists(project: Project, null_cloud: LocalCloud) -> None:
+    """The stack's account was created before; its TPU is created again."""
+    apis = ("compute", "tpu", "iam", "orgpolicy")
+    project.id = await asyncio.to_thread(make_project, null_cloud, *apis, parent=ORGANIZATION)
+    bench = project.stack()
+    await bench.provision()
+    owner, constraint = Member.owner(null_cloud), "iam.disableServiceAccountCreation"
+    policies = f"projects/{project.id}/policies"
+    body = {"name": f"{policies}/{constraint}", "spec": {"rules": [ENFORCED]}}
+    owner.send_ok("POST", f"/v2/{policies}", json=body)
+    stack = bench.stack.stack
+    node = f"projects/{project.id}/locations/{stack.zone}/nodes/{stack.names.node}"
+    owner.send_ok("DELETE", f"/v2/{node}")
+    plan = (await bench.reopen().plan()).plan
+    assert [change.address for change in plan if change.action is Action.CREATE] == [
+        f"node/{stack.names.node}"
+    ]
+    assert (await bench.reopen().down(delete_bucket=True)).leaks == ()
+    with pytest.raises(Denied, match=constraint):
+        await bench.reopen().plan()
 
 
 async def test_policy_that_tpuctl_cannot_read_exactly_does_not_refuse(

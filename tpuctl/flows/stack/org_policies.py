@@ -16,10 +16,14 @@ from typing import Any
 from tpuctl.catalog import region_of, zones
 from tpuctl.cloud.clients import Cloud
 from tpuctl.errors import ApiDisabled, Denied, TpuctlError
+from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.names import account_email
 from tpuctl.model.text.os_login import OS_LOGIN, os_login_in
 from tpuctl.model.troubleshooting.diagnosis import DENIED, CheckState, Finding
+from tpuctl.resources.access.service_account import ServiceAccount
+from tpuctl.resources.composition import kind_of
+from tpuctl.resources.project.bucket import Bucket
 
 CHECK = "org policies"
 GROUP = re.compile(r"in:([a-z0-9-]+)-locations")
@@ -34,6 +38,7 @@ class Verdict:
     hint: str
     is_problem: bool = True
     is_certain: bool = True  # whether Google will refuse, as far as the policy says
+    refused: str = ""  # the kind of resource that cannot be created; "" for machines
 
 
 Rules = Sequence[Any]  # google.cloud.orgpolicy.v2.PolicySpec.PolicyRule
@@ -41,14 +46,19 @@ Verdicts = Sequence[tuple[str, Verdict]]
 Evaluate = Callable[[Stack, Rules], Verdict | None]
 
 
-async def require_policies(stack: Stack, cloud: Cloud) -> None:
-    """Raise Denied if it is certain that policies will refuse the stack, with what to set or to ask
-    for. What cannot be read may refuse it later."""
+async def require_policies(stack: Stack, cloud: Cloud, plan: Plan) -> None:
+    """Raise Denied if it is certain that policies will refuse what the plan creates, machines among
+    it, with what to set or to ask for. What cannot be read may refuse it later."""
     try:
         verdicts = await _verdicts(stack, cloud)
     except TpuctlError:
         return
-    certain = [(name, each) for name, each in verdicts or () if each.is_problem and each.is_certain]
+    kinds = {kind_of(change.address).kind for change in plan if change.action is Action.CREATE}
+    certain = [
+        (name, each)
+        for name, each in verdicts or ()
+        if each.is_problem and each.is_certain and each.refused in ("", *kinds)
+    ]
     if certain:
         raise Denied(
             "Refused by organization policies",
@@ -173,7 +183,8 @@ def _locations(stack: Stack, rules: Rules) -> Verdict | None:
     if not allowed:
         hint = f"No zone that offers {stack.accelerator.name} is allowed."
     is_problem = len(closed) == len(stack.zones) or bool(bucket)
-    return Verdict(detail, hint, is_problem)
+    refused = "" if len(closed) == len(stack.zones) else Bucket.kind
+    return Verdict(detail, hint, is_problem, refused=refused)
 
 
 def _is_allowed(value: str, rules: Rules) -> bool:
@@ -206,6 +217,7 @@ def _accounts(stack: Stack, rules: Rules) -> Verdict | None:
         "service accounts cannot be created in the project",
         "Let the machines use an existing one:\n"
         f"    tpu: {{service_account: {account_email('NAME', stack.project)}}}",
+        refused=ServiceAccount.kind,
     )
 
 
@@ -270,6 +282,7 @@ def _without_key(stack: Stack, rules: Rules) -> Verdict | None:
         f"{', '.join(closed)} may not encrypt with Google's own keys",
         "Set a key of your organization:\n"
         f"    encryption: {{kms_key: projects/P/locations/{stack.region}/keyRings/R/cryptoKeys/K}}",
+        refused=Bucket.kind if closed == services[:1] else "",
     )
 
 

@@ -179,7 +179,7 @@ async def plan(
     if count_new_nodes(prepared.stack, prepared.plan):
         _require_time(prepared.stack, cloud)
     if candidate is None and _creates_machines(prepared.plan):
-        await require_policies(prepared.stack, cloud)
+        await require_policies(prepared.stack, cloud, prepared.plan)
         await require_reservation(prepared.stack, cloud)
     warnings = [
         *unread_warnings(prepared),
