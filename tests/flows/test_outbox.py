@@ -268,7 +268,7 @@ def test_machine_rings_once_for_its_creation_and_limit(box: Outbox, receiver: Re
     granted, limit = receiver.events
     assert granted["text"] == (
         "Machines are up: v2-8 in us-central1-b (stack bert)\n"
-        f"tpuctl status --stack bert --project {PROJECT}"
+        f"tpuctl --cloud local status --stack bert --project {PROJECT}"
     )
     assert (limit["detail"], limit["cost"]) == ("it is 2 hours old (limits.max_hours)", 6.0)
 
