@@ -99,7 +99,8 @@ async def test_controller_creates_the_tpu_alone(
     await async_until(has_failed, "tries in both zones")
     activity = (await anext(stack.watch(60.0))).activity
     assert activity is not None
-    assert activity.by.endswith(stack.stack.names.controller)
+    actor = f"tpuctl@{stack.stack.names.controller} as {stack.stack.service_account}"
+    assert activity.by == actor
     remote_control.remove_fault(local_cloud, fault["id"])
 
     async def is_ready() -> bool:
