@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.flows.queue.enqueue import append_jobs
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.jobs.job import EXIT_STOPPED
 from tpuctl.model.jobs.queue import Queued
 from tpuctl.user_account import user_at_host
 
@@ -66,6 +68,12 @@ async def test_records_name_the_account_and_the_user(
     (listed,) = ready.bench.answer("jobs")["data"]
     for job in (listed, ready.bench.answer("jobs", "show", record.id)["data"]):
         assert (job["submitted_by"], job["submitted_as"]) == (user_at_host(), ready.email)
+    actor = f"{user_at_host()} as {ready.email}"
+    code, printed, errors = ready.bench.type("jobs", "show", record.id)
+    assert (code, actor in " ".join(printed.split())) == (0, True), errors
+    assert ready.bench.type("stop", record.id)[0] in (0, EXIT_STOPPED)
+    request = json.loads(await stack.store.get_bytes(record.stop_name))
+    assert request["by"] == actor
 
 
 @pytest.mark.parametrize("account", ["ann@example.com", "robot", "a b@c.gserviceaccount.com"])

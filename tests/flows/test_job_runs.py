@@ -253,7 +253,7 @@ async def test_log_is_uploaded_while_job_runs(bench: Bench) -> None:
     await async_until(is_running, "the record of the start")
     assert await bench.in_bucket(record.log_name(0)) == b"began\n"
     assert (await read_status(bench.store, record)).state == "running"
-    ended = await stop(record, bench.store, bench.transports, bench.events.append, grace=5)
+    ended = await stop(record, bench.store, bench.transports, bench.events.append, "me", grace=5)
     assert (ended.state, ended.exit_code) == ("stopped", 143)
     assert await bench.follow(record) == 143
 
@@ -301,7 +301,9 @@ async def test_stop_returns_once_bucket_has_the_end(bench: Bench, local_cloud: L
     fault = remote_control.add_fault(
         local_cloud, "hold", **UPLOAD, name=record.record_name(0), times="unlimited"
     )
-    stopping = asyncio.ensure_future(stop(record, bench.store, bench.transports, print, grace=5))
+    stopping = asyncio.ensure_future(
+        stop(record, bench.store, bench.transports, print, "me", grace=5)
+    )
     await async_until(
         lambda: remote_control.fault(local_cloud, fault["id"])["applied"], "the upload being held"
     )
@@ -315,7 +317,7 @@ async def test_stop_returns_once_bucket_has_the_end(bench: Bench, local_cloud: L
 @pytest.mark.soak
 async def test_stop_through_bucket_when_machines_are_unreachable(bench: Bench) -> None:
     record = await bench.submit("import time\nprint('began', flush=True)\ntime.sleep(600)")
-    await stop(record, bench.store, {}, bench.events.append)
+    await stop(record, bench.store, {}, bench.events.append, "me")
     assert [event for event in bench.events if isinstance(event, Note)]
     assert await bench.follow(record) == 143
 

@@ -114,14 +114,15 @@ async def test_up_creates_node_and_controller_and_down_deletes_them(
     node = await node_of(stack)
     assert (node.state.name, node.accelerator_type) == ("READY", "v2-8")
     assert node.tensorflow_version == stack.stack.runtime.version
-    assert node.labels == {"tpuctl-stack": name, "team": "korean"}
+    labels = {"tpuctl-stack": name, "tpuctl-user": stack.stack.user, "team": "korean"}
+    assert node.labels == labels
     assert IPv4Network(node.cidr_block).subnet_of(IPv4Network("10.240.0.0/12"))
     assert not node.scheduling_config.preemptible
 
     controller = await controller_of(stack)
     assert controller.status == "RUNNING"
     assert controller.machine_type.endswith(f"{US_ZONE}/machineTypes/n1-standard-2")
-    assert controller.labels == {"tpuctl-stack": name, "team": "korean"}
+    assert controller.labels == labels
     assert {*controller.tags.items} == {f"{name}-tpu", "mine"}
     (account,) = controller.service_accounts
     assert account.email == stack.stack.service_account

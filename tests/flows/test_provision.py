@@ -27,7 +27,7 @@ async def test_up_creates_what_the_stack_file_specifies(make_stub_stack: MakeSta
     await provision(stack)
     node = await check_made(stack, type_name="v2-8", tags=["mine"], ports=["22", "6006"])
     assert node.health.name == "HEALTHY"
-    assert node.labels == {"tpuctl-stack": stack.stack.name}
+    assert node.labels["tpuctl-stack"] == stack.stack.name
     assert node.network_config.network.endswith("projects/local-project/global/networks/default")
 
 
@@ -337,9 +337,11 @@ async def test_slice_has_a_machine_per_worker(make_stack: MakeStack) -> None:
 async def test_up_updates_labels_of_existing_resources(make_stub_stack: MakeStack) -> None:
     stack = make_stub_stack()
     await provision(stack)
-    labeled = make_stub_stack(name=stack.stack.name, extra="labels: {team: nlp}\n")
+    extra = "labels: {team: nlp}\naccess: {user: another}\n"
+    labeled = make_stub_stack(name=stack.stack.name, extra=extra)
     await provision(labeled)
-    labels = {"tpuctl-stack": stack.stack.name, "team": "nlp"}
+    creator = {"tpuctl-user": stack.stack.user}
+    labels = {"tpuctl-stack": stack.stack.name, "team": "nlp", **creator}
     bucket = await call(labeled, "storage", "get_bucket", stack.stack.bucket)
     assert bucket.labels == labels
     name = f"projects/local-project/locations/us-central1-b/nodes/{stack.stack.names.node}"

@@ -109,7 +109,8 @@ async def test_labels_tags_and_metadata_are_updated_and_foreign_ones_kept(
     name = stack.stack.name
     await provision(stack)
     node = await node_of(stack)
-    assert node.labels == {"tpuctl-stack": name, "team": "korean"}
+    labels = {"tpuctl-stack": name, "tpuctl-user": stack.stack.user}
+    assert node.labels == {**labels, "team": "korean"}
     assert {*node.tags} == {f"{name}-tpu", "mine"}
     assert node.metadata["mine"] == "before"
     account = f"{name}-tpu@{PROJECT}.iam.gserviceaccount.com"
@@ -135,7 +136,7 @@ async def test_labels_tags_and_metadata_are_updated_and_foreign_ones_kept(
     assert (planned.action, planned.fields) == (Action.UPDATE, ("labels", "tags", "metadata"))
     await provision(changed)
     after = await node_of(stack)
-    assert after.labels == {"tpuctl-stack": name, "team": "english", "theirs": "too"}
+    assert after.labels == {**labels, "team": "english", "theirs": "too"}
     assert {*after.tags} >= {f"{name}-tpu", "others", "theirs"}
     assert (after.metadata["mine"], after.metadata["theirs"]) == ("after", "too")
     assert after.id == node.id
@@ -177,7 +178,7 @@ async def test_data_disks_are_created_or_attached(make_vm: MakeStack) -> None:
     assert attached == {disk_name: "READ_WRITE", "mine": "READ_ONLY"}
     disk = await request(stack, "disks", "get", **WHERE, disk=disk_name)
     assert (disk.size_gb, disk.type_.rpartition("/")[2]) == (20, "pd-ssd")
-    assert disk.labels == {"tpuctl-stack": stack.stack.name}
+    assert disk.labels["tpuctl-stack"] == stack.stack.name
     assert (await stack.plan()).plan.is_empty
 
     more = make_vm("data_disks: [{size_gb: 20, type: pd-ssd}, {name: mine}]", name=stack.stack.name)

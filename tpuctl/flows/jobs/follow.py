@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from tpuctl.cloud.caller_identity import acting_user
 from tpuctl.cloud.objects import ObjectStore
 from tpuctl.errors import Diagnostic
 from tpuctl.flows.context import Context
@@ -30,7 +31,6 @@ from tpuctl.model.jobs.job import (
     job_status,
 )
 from tpuctl.remote.transport import Transport
-from tpuctl.user_account import user_at_host
 
 NOT_SHOWN = 1 << 62  # an offset past any log: waits for the end without reading the log
 READERS = 16
@@ -186,7 +186,8 @@ async def stop_job(
     require_own(context, record)
     on_machines = replace(context, stack=stack_of(record, context.stack))
     async with connections(on_machines, required=False) as transports:
-        return await stop(record, context.store, transports, context.emit, grace=grace)
+        by = acting_user(context.cloud)
+        return await stop(record, context.store, transports, context.emit, by, grace=grace)
 
 
 async def stop(
@@ -194,15 +195,17 @@ async def stop(
     store: ObjectStore,
     transports: Mapping[int, Transport],
     emit: Emit,
+    by: str,
     *,
     grace: float = launch.GRACE_SECONDS,
 ) -> JobStatus:
-    """Stop the job on every worker and prevent further attempts; return its status.
+    """Stop the job on every worker and prevent further attempts, as requested by a person; return
+    its status.
 
     Unreachable workers are stopped through the bucket, which their supervisors poll every few
     seconds. A job that has ended keeps its status.
     """
-    await request_stop(store, record, user_at_host())
+    await request_stop(store, record, by)
     # An attempt that is claimed after this sees the request before it starts.
     if record.is_waiting and (record := await with_start(store, record)).is_waiting:
         return mark_stopped(job_status(record, {}))

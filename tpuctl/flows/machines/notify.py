@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from tpuctl.cloud.caller_identity import acting_user
 from tpuctl.cloud.errors import is_foreign
 from tpuctl.cloud.threads import in_thread
 from tpuctl.errors import Diagnostic, NotFound, RemoteFailed, TpuctlError, Usage
@@ -25,7 +26,6 @@ from tpuctl.model.plan import Action
 from tpuctl.model.stack.secret_sources import secret_not_found
 from tpuctl.model.stack.stack import Stack
 from tpuctl.resources.access.secret_grants import SecretGrants
-from tpuctl.user_account import user_at_host
 
 MAX_SECONDS = 15.0  # for sending; what is left is sent later
 
@@ -198,7 +198,7 @@ async def send_test(context: Context) -> WebhookTest:
         "stack": stack.name,
         "project": stack.project,
         "zone": stack.zone,
-        "detail": f"sent by {user_at_host()}",
+        "detail": f"sent by {acting_user(context.cloud)}",
     }
     answer = await in_thread(notices.send, event, url, notify.format)
     if not answer.is_delivered:

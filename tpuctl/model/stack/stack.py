@@ -54,7 +54,7 @@ from tpuctl.model.stack.spending import NOTHING_SPENT, Spent
 from tpuctl.model.stack.stack_rules import find_problems
 from tpuctl.model.stack.stack_text import FORMATS, StackText, read_stack_text
 from tpuctl.model.text.duration import moment_of
-from tpuctl.model.text.names import STACK_NAME, USER_NAME, Names, bucket_name_problem
+from tpuctl.model.text.names import STACK_NAME, USER_LABEL, USER_NAME, Names, bucket_name_problem
 from tpuctl.model.text.os_login import OS_LOGIN, os_login_in
 from tpuctl.model.workers.worker_numbering import WorkerNumbering
 
@@ -288,6 +288,11 @@ class Stack:
     def labels(self) -> dict[str, str]:
         """The labels of all resources that support them."""
         return {**self.file.labels, **self.names.labels}
+
+    @property
+    def new_labels(self) -> dict[str, str]:
+        """The labels of what is created now: those of all, and who creates it."""
+        return {USER_LABEL: re.sub(r"[^a-z0-9_-]", "-", self.user.lower()), **self.labels}
 
     @property
     def tags(self) -> list[str]:

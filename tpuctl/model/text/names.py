@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 STACK_LABEL = "tpuctl-stack"  # on every resource that supports labels
+USER_LABEL = "tpuctl-user"  # who created it; later users do not change it
 STACK_NAME = r"[a-z]([-a-z0-9]{0,24}[a-z0-9])?"  # leaves room for "-tpu" in 30 characters
 # POSIX 3.437 (User Name) with the limits of useradd: no leading digit, up to 32 characters.
 USER_NAME = r"^[A-Za-z_][A-Za-z0-9._-]{0,31}$"

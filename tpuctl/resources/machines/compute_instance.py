@@ -170,7 +170,7 @@ def boot_disk(stack: Stack, image: str, size_gb: int, disk_type: str) -> dict[st
             "source_image": image,
             "disk_size_gb": size_gb,
             "disk_type": disk_type,
-            "labels": stack.labels,
+            "labels": stack.new_labels,
         },
     }
 

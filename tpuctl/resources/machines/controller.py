@@ -280,7 +280,7 @@ class Controller(LabeledResource):
             "network_interfaces": [interface],
             "service_accounts": [{"email": stack.service_account, "scopes": scopes}],
             **shielded(section.secure_boot),
-            "labels": stack.labels,
+            "labels": stack.new_labels,
             "tags": {"items": [stack.names.tag, *stack.file.network.tags]},
             "metadata": {"items": metadata_items(self._desired_metadata())},
         }

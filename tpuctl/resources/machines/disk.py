@@ -183,7 +183,7 @@ class DataDisk(LabeledResource):
         return {
             "name": self.name,
             "description": self.stack.names.ownership,
-            "labels": self.stack.labels,
+            "labels": self.stack.new_labels,
             **disk_encryption(self.stack),
             "size_gb": self.spec.size_gb,
             "type_": f"zones/{self.stack.zone}/diskTypes/{self.spec.type}",

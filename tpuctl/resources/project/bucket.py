@@ -38,7 +38,7 @@ class StorageBucket(StackResource):
     @property
     def new_labels(self) -> dict[str, str]:
         """The labels of a bucket that is created."""
-        return self.stack.labels
+        return self.stack.new_labels
 
     async def read_number(self) -> None:
         """Read the project's number, which proves ownership: bucket names are global, and anyone

@@ -127,7 +127,7 @@ class Project(StackResource):
             "project_id": self.name,
             "display_name": self.name[:MAX_TITLE_LENGTH],
             "parent": self.stack.file.project.parent or "",
-            "labels": self.stack.labels,
+            "labels": self.stack.new_labels,
         }
 
         async def create() -> None:

@@ -13,6 +13,7 @@ from tpuctl.google_imports import compute_types
 from tpuctl.model.plan import Action, Change
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.inventory import InventoryItem, stack_of_description
+from tpuctl.model.text.names import USER_LABEL
 from tpuctl.model.text.ssh_key_lines import public_key_line
 from tpuctl.polling import gather_all
 from tpuctl.resources.base import Query, StackResource, name_taken, time_of
@@ -273,7 +274,8 @@ class GroupTemplate(GroupPart):
 def _comparable(properties: Any) -> tuple[object, ...]:
     """What matters of a template's properties.
 
-    Keys of `ssh-keys` do not: those of this computer are added to the machines.
+    Keys of `ssh-keys` do not: those of this computer are added to the machines; nor does who made
+    it.
     """
     attached = properties.disks[0]
     disk = attached.initialize_params
@@ -288,7 +290,7 @@ def _comparable(properties: Any) -> tuple[object, ...]:
         properties.shielded_instance_config.enable_secure_boot,
         (interface.subnetwork.rpartition("/")[2], len(interface.access_configs)),
         [account.email for account in properties.service_accounts],
-        dict(properties.labels),
+        {**properties.labels, USER_LABEL: ""},
         list(properties.tags.items),
         metadata,
         (scheduling.provisioning_model, scheduling.max_run_duration.seconds),

@@ -82,7 +82,7 @@ def machine_properties(
         "network_interfaces": [network_interface(stack, network)],
         "service_accounts": [{"email": stack.service_account, "scopes": [SCOPE]}],
         **shielded(stack.file.tpu.secure_boot),
-        "labels": stack.labels,
+        "labels": stack.new_labels,
         "tags": {"items": stack.tags},
         "metadata": {"items": metadata_items(metadata_of(stack, key_line, startup=startup))},
         "scheduling": _scheduling(stack),

@@ -43,7 +43,7 @@ def node_body(stack: Stack, network: str, key_line: str, *, startup: bool) -> di
         "service_account": {"email": stack.service_account, "scope": [SCOPE]},
         "scheduling_config": _scheduling(stack),
         **_shielded(stack),
-        "labels": stack.labels,
+        "labels": stack.new_labels,
         "tags": stack.tags,
         "metadata": metadata_of(stack, key_line, startup=startup),
         "data_disks": [

@@ -194,7 +194,7 @@ class RemoteNode(TpuApiNode):
                 "preemptible": capacity == "preemptible",
                 "reserved": capacity == "reserved",
             },
-            "labels": self.stack.labels,
+            "labels": self.stack.new_labels,
         }
 
 

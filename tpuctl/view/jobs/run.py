@@ -26,7 +26,7 @@ def print_run(report: RunReport) -> None:
         ("job", record.id),
         ("command", record.command_line),
         ("state", f"{status.state.replace('_', ' ')}{code}"),
-        ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC"),
+        ("submitted", f"{record.submitted:%Y-%m-%d %H:%M} UTC by {record.submitter}"),
         ("ran", "-" if report.seconds is None else format_duration(report.seconds)),
         ("cost", run_cost(report)),
         ("output", record.output),
