@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tpuctl.api import Tpuctl
+from tpuctl.flows.jobs import recover
 from tpuctl.flows.machines.workers import list_nodes
 from tpuctl.flows.queue.enqueue import append_jobs
 from tpuctl.model.jobs.job import JobRecord
@@ -23,7 +24,8 @@ from tpuctl.model.jobs.queue import Queued
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.long
 POINTS, PARTS = 200, 20
-# Arguments: a stack file, and the number of calls after which it is killed. Prints their number.
+# Arguments: a stack file, and after which call it is killed: its number, or its method and subject.
+# Prints how many there were.
 PROGRAM = """
 import asyncio, os, signal, sys
 from tpuctl.api import Tpuctl
@@ -31,7 +33,7 @@ tpuctl = Tpuctl(sys.argv[1], cloud="local")
 calls = []
 def count(call):
     calls.append(call)
-    if len(calls) == int(sys.argv[2]):
+    if sys.argv[2] in (str(len(calls)), f"{call.method} {call.subject}"):
         os.kill(os.getpid(), signal.SIGKILL)
 tpuctl.record_call = count
 asyncio.run(tpuctl.run_queue())
@@ -40,10 +42,10 @@ print(len(calls))
 SCRIPT = "import os\nprint('started in attempt', os.environ['TPUCTL_ATTEMPT'], flush=True)\n"
 
 
-async def run_queue(stack: Tpuctl, calls: int) -> int:
-    """Run the queue in a program that is killed after so many calls, if it makes them; return how
-    many it made, 0 if it was killed."""
-    argv = [sys.executable, "-c", PROGRAM, str(stack.stack_file), str(calls)]
+async def run_queue(stack: Tpuctl, last: int | str) -> int:
+    """Run the queue in a program that is killed after a call, if it makes it; return how many it
+    made, 0 if it was killed."""
+    argv = [sys.executable, "-c", PROGRAM, str(stack.stack_file), str(last)]
     run = asyncio.to_thread(
         subprocess.run, argv, env=dict(os.environ), stdout=subprocess.PIPE, timeout=240
     )
@@ -71,9 +73,14 @@ async def check_killed_at(stack: Tpuctl, folder: Path, calls: int) -> bool:
     assert len(await list_nodes(stack.cloud, stack.stack)) <= 1
     if was_killed:
         await run_queue(stack, 0)
+    await check_ran_once(stack, record, (calls, was_killed))
+    return was_killed
+
+
+async def check_ran_once(stack: Tpuctl, record: JobRecord, case: object = "") -> None:
     (job,) = [job for job in await stack.jobs() if job.record.id == record.id]
     outcome = (job.status.state, job.status.exit_code)
-    assert outcome == ("succeeded", 0), (calls, was_killed, job.status.detail, job.attempts)
+    assert outcome == ("succeeded", 0), (case, job.status.detail, job.attempts)
     logs = [
         (await stack.store.get_bytes(item.name)).decode()
         for item in await stack.store.list(f"{record.prefix}/attempts/")
@@ -82,7 +89,6 @@ async def check_killed_at(stack: Tpuctl, folder: Path, calls: int) -> bool:
     assert "".join(logs) == f"started in attempt {job.record.attempt}\n", "it was started once"
     status = await stack.status()
     assert [item.kind for item in status.inventory] == ["bucket"], "the stack is taken down"
-    return was_killed
 
 
 @pytest.fixture
@@ -98,6 +104,17 @@ async def test_killed_program_is_followed_by_another(stack: Tpuctl, tmp_path: Pa
     calls = await run_queue(stack, 0)
     await check_killed_at(stack, tmp_path, random.randrange(1, calls))
     assert (await stack.down(delete_bucket=True)).leaks == ()
+
+
+async def test_claimed_start_is_followed_by_another_attempt(
+    stack: Tpuctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recover, "START_SECONDS", 1.0)
+    record = await append(stack, tmp_path)
+    claim = f"ObjectStore.put_bytes {stack.store.uri(record.start_name)}"
+    assert await run_queue(stack, claim) == 0
+    await stack.run_queue()
+    await check_ran_once(stack, record)
 
 
 @pytest.mark.soak

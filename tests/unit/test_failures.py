@@ -216,7 +216,7 @@ def test_lost_machines_are_classified_by_node_state(
         (worker(state="timed_out", cause="max_hours"), "ended", "limit"),
         (worker(state="stopped", cause="stopped"), "ended", "stopped"),
         (worker(state="lost", cause="start"), "ended", "not-started"),
-        (worker(state="lost", cause="start", attempt=2), "infrastructure", "not-started"),
+        (worker(state="lost", cause="claim"), "infrastructure", "not-started"),
         (worker(cause="supervisor"), "infrastructure", "supervisor"),
         (worker(cause="slice"), "infrastructure", "slice"),
         (worker(cause="hang", exit_code=124), "infrastructure", "hang"),

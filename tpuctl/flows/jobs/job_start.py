@@ -162,11 +162,17 @@ async def write_record(
 
 
 async def record_not_started(store: ObjectStore, record: JobRecord, detail: str) -> None:
-    """Record that the attempt did not start, and stop workers that may have started anyway."""
+    """Record that the attempt did not start, and stop workers that may have started anyway.
+
+    It is final if the person who submits the job sees it, or if no try can help; otherwise the next
+    attempt may start.
+    """
     await stop_through_bucket(record, store)
     at = store.clock.now()
+    is_final = record.is_waiting or (record.attempt == 1 and record.queued is None)
+    cause = "start" if is_final else "claim"
     for worker in record.workers:
-        worker_record = lost_worker(record, worker, f"did not start: {detail}", at, cause="start")
+        worker_record = lost_worker(record, worker, f"did not start: {detail}", at, cause=cause)
         with suppress(Conflict):  # the worker has written its own record
             await store.put_bytes(
                 record.record_name(worker),

@@ -123,7 +123,7 @@ def _intentional_end(worker: WorkerRecord) -> Failure | None:
     if worker.state == "stopped" and not worker.is_bystander:
         hint = "Submit it again:\n    tpuctl run SCRIPT"
         return Failure("ended", "stopped", "The job was stopped by a user.", hint)
-    if worker.cause == "start" and worker.attempt == 1:  # already reported at submission
+    if worker.cause == "start":
         return Failure("ended", "not-started", "The job did not start.", RESUBMIT_HINT)
     return None
 
@@ -244,7 +244,7 @@ def _from_machines(
 
 def _from_record(worker: WorkerRecord, log: bytes) -> Failure:
     """The failure according to the record, if neither log nor cloud shows a cause."""
-    if worker.cause == "start":
+    if worker.cause == "claim":
         return Failure("infrastructure", "not-started", "The attempt did not start.", RETRY_HINT)
     if worker.cause == "terminated":
         cause = "The machine was shut down and restarted; its node is READY."

@@ -78,7 +78,7 @@ class WorkerRecord(BaseModel):
         "",
         description="Empty on success, otherwise one of: script, signal, bundle, setup, "
         "requirements, command, stopped, max_hours, max_cost, budget, idle, worker, terminated, "
-        "lost, supervisor, start, timeout, slice, accelerator, hang.",
+        "lost, supervisor, start, claim, timeout, slice, accelerator, hang.",
     )
     detail: Text = Field("", description="The cause, in a sentence.")
     hang: Hang | None = Field(None, description="Its hang, until it continues.")
