@@ -193,7 +193,7 @@ def _buckets(cloud: Cloud, project: str) -> Iterable[Any]:
         }
         for content in record.values():
             content["grants"] = sorted(content["grants"], key=repr)
-            for key in ("capacity", "down_count", "write_id"):
+            for key in ("capacity", "down_at", "down_count", "write_id"):
                 content.pop(key, None)
         yield {
             "name": bucket.name,

@@ -24,17 +24,19 @@ from tpuctl.model.jobs.queue import Queued
 MakeStack = Callable[..., Tpuctl]
 pytestmark = pytest.mark.long
 POINTS, PARTS = 200, 20
-# Arguments: a stack file, and after which call it is killed: its number, or its method and subject.
-# Prints how many there were.
+# Arguments: a stack file, and after which call it is killed: its number, or its method and subject,
+# after others in lines above. Prints how many there were.
 PROGRAM = """
 import asyncio, os, signal, sys
 from tpuctl.api import Tpuctl
 tpuctl = Tpuctl(sys.argv[1], cloud="local")
-calls = []
+calls, wanted = [], sys.argv[2].splitlines()
 def count(call):
     calls.append(call)
-    if sys.argv[2] in (str(len(calls)), f"{call.method} {call.subject}"):
-        os.kill(os.getpid(), signal.SIGKILL)
+    if wanted[0] in (str(len(calls)), f"{call.method} {call.subject}"):
+        wanted.pop(0)
+        if not wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
 tpuctl.record_call = count
 asyncio.run(tpuctl.run_queue())
 print(len(calls))
@@ -54,6 +56,11 @@ async def run_queue(stack: Tpuctl, last: int | str) -> int:
         return 0
     assert done.returncode == 0
     return int(done.stdout)
+
+
+def writes(stack: Tpuctl, *names: str) -> str:
+    """Calls that write objects, one after another."""
+    return "\n".join(f"ObjectStore.put_bytes {stack.store.uri(name)}" for name in names)
 
 
 async def append(stack: Tpuctl, folder: Path) -> JobRecord:
@@ -88,7 +95,8 @@ async def check_ran_once(stack: Tpuctl, record: JobRecord, case: object = "") ->
     ]
     assert "".join(logs) == f"started in attempt {job.record.attempt}\n", "it was started once"
     status = await stack.status()
-    assert [item.kind for item in status.inventory] == ["bucket"], "the stack is taken down"
+    left = [(item.kind, item.state) for item in status.inventory if item.kind != "bucket"]
+    assert not left, (case, "the stack is taken down")
 
 
 @pytest.fixture
@@ -111,9 +119,15 @@ async def test_claimed_start_is_followed_by_another_attempt(
 ) -> None:
     monkeypatch.setattr(recover, "START_SECONDS", 1.0)
     record = await append(stack, tmp_path)
-    claim = f"ObjectStore.put_bytes {stack.store.uri(record.start_name)}"
-    assert await run_queue(stack, claim) == 0
+    assert await run_queue(stack, writes(stack, record.start_name)) == 0
     await stack.run_queue()
+    await check_ran_once(stack, record)
+
+
+async def test_down_that_has_begun_is_finished(stack: Tpuctl, tmp_path: Path) -> None:
+    record = await append(stack, tmp_path)
+    assert await run_queue(stack, writes(stack, record.final_name, stack.stack.names.record)) == 0
+    assert await stack.run_queue() == 0
     await check_ran_once(stack, record)
 
 

@@ -30,6 +30,7 @@ from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.jobs.attempt import Placement
 from tpuctl.model.jobs.job import JobRecord
 from tpuctl.model.jobs.queue import JobEnd, JobStart, Queued
+from tpuctl.resources.project.stack_record import Contents
 
 MakeStack = Callable[..., Tpuctl]
 STACK = "bert"
@@ -299,18 +300,29 @@ async def test_end_is_known_without_the_last_records_of_machines(
 
 
 @pytest.mark.parametrize(
-    ("downs", "count", "is_due"),
-    [((True,), 0, True), ((True, False), 0, True), ((False,), 0, False), ((True,), 1, False)],
+    ("downs", "count", "is_left", "is_due"),
+    [
+        ((True,), 0, False, True),
+        ((True, False), 0, False, True),
+        ((False,), 0, True, False),
+        ((True,), 1, False, False),
+        ((True,), 1, True, True),  # it was interrupted
+        ((True, False), 2, True, True),
+        ((False,), 1, True, False),
+    ],
 )
-async def test_down_is_due_once(
-    store: ObjectStore, downs: tuple[bool, ...], count: int, is_due: bool
+async def test_down_is_due_until_it_is_done(
+    store: ObjectStore, downs: tuple[bool, ...], count: int, is_left: bool, is_due: bool
 ) -> None:
+    async def remains(time: datetime) -> bool:
+        assert time == NOW
+        return is_left
+
     for number, down in enumerate(downs):
         await append(store, job(number).model_copy(update={"queued": Queued(down=down)}))
-    await store.put_bytes(
-        f"tpuctl/stacks/{STACK}.json", f'{{"stack": "{STACK}", "down_count": {count}}}'.encode()
-    )
-    assert await Queue(store, STACK).is_down_due() is is_due
+    contents = Contents(stack=STACK, down_count=count, down_at=NOW)
+    await store.put_bytes(f"tpuctl/stacks/{STACK}.json", contents.model_dump_json().encode())
+    assert await Queue(store, STACK).is_down_due(remains) is is_due
 
 
 async def test_stop_ends_the_wait_for_a_granted_request(

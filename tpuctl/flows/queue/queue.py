@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.errors import Conflict, NotFound
@@ -115,18 +115,21 @@ class Queue:
         in_turn = (records[place.job] for place in in_order(places))
         return [record for record in in_turn if record is not None]
 
-    async def is_down_due(self) -> bool:
-        """Whether a job was queued with `down` since the stack was taken down last."""
+    async def is_down_due(self, remains: Callable[[datetime], Awaitable[bool]]) -> bool:
+        """Whether a job was queued with `down` since the stack was taken down last; or before, and
+        that was interrupted: something that existed at the time `remains`."""
         contents = await read_contents(self._store, self._stack)
-        count = contents.down_count if contents is not None else 0
+        count, at = (contents.down_count, contents.down_at) if contents is not None else (0, None)
+        last: int | None = None
         for job in reversed(in_submitted_order(await self._list())):
             record = await self._read(job)
             if record is None or record.queued is None or record.placement is None:
                 continue
-            if record.placement.down_count != count:
+            last = record.placement.down_count if last is None else last
+            if record.placement.down_count != last:
                 return False
             if record.queued.down:
-                return True
+                return last == count or (at is not None and await remains(at))
         return False
 
     async def remove_stack_files(self) -> None:

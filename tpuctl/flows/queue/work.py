@@ -12,6 +12,7 @@ import math
 import secrets
 from collections.abc import Coroutine
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,8 @@ from tpuctl.flows.jobs.recover import (
     start_claimed,
 )
 from tpuctl.flows.jobs.submission import Submission, bind_to_nodes, stack_of
-from tpuctl.flows.machines.inventory import stack_on
+from tpuctl.flows.machines.controller import find_controller
+from tpuctl.flows.machines.inventory import is_tpu_of, list_resources, stack_on
 from tpuctl.flows.machines.workers import connections, kept_connections, ordered_nodes
 from tpuctl.flows.queue.parallel import run_each, run_on_all, run_on_further
 from tpuctl.flows.queue.queue import Queue
@@ -47,6 +49,8 @@ from tpuctl.model.jobs.queue import JobEnd, JobStart
 from tpuctl.model.stack.stack import Stack, stack_of_text
 from tpuctl.model.stack.stack_text import parse_stack_text
 from tpuctl.polling import cancel
+from tpuctl.resources.machines.controller import Controller
+from tpuctl.resources.machines.disk import DataDisk
 
 STOP_SECONDS = 10.0  # between looks for a request to stop the job that waits for its TPU
 
@@ -62,13 +66,30 @@ async def run_queue(context: Context) -> int:
     queue = Queue(context.store, context.stack.name)
     async with reported(context) as work:
         count = await run_on_all(queue, partial(_run_on, work, queue))
-        is_down_due = await queue.is_down_due()
+        is_down_due = await queue.is_down_due(partial(_has_charged_since, work))
         if is_down_due:
             await _wait_for_others(work)
         await queue.remove_stack_files()
     if is_down_due:  # it may end this program
         await (down_from_controller(context) if context.controller else down(context))
     return count
+
+
+async def _has_charged_since(context: Context, time: datetime) -> bool:
+    """Whether something that is charged by the hour was created before a time, and still exists."""
+    stack, cloud = context.stack, context.cloud
+    if context.controller is None:
+        items = await list_resources(
+            cloud,
+            stack.project,
+            stack=stack.name,
+            include=lambda kind: is_tpu_of(kind, stack) or kind in (Controller, DataDisk),
+        )
+        created = [item.created for item in items]
+    else:  # which may list no more, and is deleted last
+        machine = await find_controller(stack, cloud)
+        created = [machine.created]
+    return any(each is not None and each < time for each in created)
 
 
 async def _run_on(context: Context, queue: Queue, number: int) -> int:

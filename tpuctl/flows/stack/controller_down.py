@@ -22,7 +22,8 @@ async def down_from_controller(context: Context) -> None:
     """Delete what is charged by the hour: the TPU, its disks, and last this machine, which ends
     soon. The bucket stays, and what costs nothing, which a `down` elsewhere deletes."""
     stack, cloud = context.stack, context.cloud
-    await Record(stack, cloud).update(lambda contents: contents.with_down())
+    now = cloud.server_clock.now()
+    await Record(stack, cloud).update(lambda contents: contents.with_down(now))
     await delete_tpu(context)
     with suppress(NotFound):
         machine = await find_controller(stack, cloud)

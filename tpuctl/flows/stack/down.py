@@ -105,7 +105,8 @@ async def _delete(teardown: Teardown, cloud: Cloud, emit: Emit) -> dict[str, Tpu
     charged does not wait for a bucket that does not answer.
     """
     record = Record(teardown.stack, cloud)
-    counting = asyncio.ensure_future(record.update(lambda contents: contents.with_down()))
+    now = cloud.server_clock.now()
+    counting = asyncio.ensure_future(record.update(lambda contents: contents.with_down(now)))
     try:
         await asyncio.wait({counting}, timeout=RECORD_SECONDS)
         results = await apply(teardown.plan, teardown.steps, emit)

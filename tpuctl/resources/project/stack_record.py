@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -67,6 +68,7 @@ class Contents(BaseModel):
     stack: Name
     grants: tuple[Grant, ...] = ()
     down_count: Count = 0  # number of times the stack was deleted
+    down_at: Moment | None = None  # when that began for the last time
     capacity: tuple[CapacityAttempt, ...] = ()  # what came of the last requests for its TPU
     forecast: Forecast | None = None  # the last one before its TPU was requested
     race_winner: RaceWinner | None = None
@@ -95,8 +97,9 @@ class Contents(BaseModel):
         every = merge_attempts(self.capacity, attempts, limit=MAX_CAPACITY_ATTEMPTS)
         return self.model_copy(update={"capacity": every, "forecast": forecast or self.forecast})
 
-    def with_down(self) -> Self:
-        return self.model_copy(update={"down_count": self.down_count + 1})
+    def with_down(self, now: datetime) -> Self:
+        """With another `down`, which begins now."""
+        return self.model_copy(update={"down_count": self.down_count + 1, "down_at": now})
 
     def grants_on(self, target: str) -> tuple[Grant, ...]:
         """The recorded grants on one resource."""
