@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,24 +25,28 @@ from tpuctl.flows.machines.controller import find_controller
 from tpuctl.flows.machines.handover import stack_file
 from tpuctl.flows.machines.workers import nodes_of
 from tpuctl.flows.stack.controller_down import down_from_controller
+from tpuctl.flows.stack.plan import plan
+from tpuctl.flows.stack.up import up_without_tpu
 from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import ignore
-from tpuctl.model.stack.stack import Stack
-from tpuctl.resources.access import custom_roles
+from tpuctl.resources.access.custom_roles import RecoveryRole
 from tpuctl.resources.access.iam_grants import USER
-from tpuctl.resources.composition import tpu_kind
+from tpuctl.resources.composition import belongs_to_tpu, kind_of, resources_of
 from tpuctl.resources.project.stack_record import Record
 
 SAMPLE = 2  # permissions that are removed for each kind; `make soak` removes each one
+FAR = "bucket: {allow_egress: true}"  # one of the zones is in another region
 KINDS = {
     "vm": ("v3-8", "capacity: spot", "controller: {}"),
     "queued": ("v3-8", "capacity: spot, queue: true", "controller: {}"),
     "disk": ("v3-8", "capacity: spot, data_disks: [{size_gb: 10}]", "controller: {}"),
     "node": ("v3-8", "kind: node, capacity: preemptible", ""),
     "instance": ("v6e-4", "api: compute, capacity: spot", "controller: {}"),
-    "group": ("v6e-16", "api: compute, capacity: spot", "controller: {}"),
+    "group": ("v6e-16", "api: compute, capacity: spot", "controller: {}\n" + FAR),
+    "any": ("v6e-4", "capacity: spot, any_of: [{api: tpu}, {api: compute}]", "controller: {}"),
 }
+ZONES = {"group": f"{V6E_ZONE}, us-central1-b"}  # which needs a template of its own
 
 
 class Controller:
@@ -70,25 +75,33 @@ class Controller:
         await self.bench.preempt(self.cloud)
         return self
 
-    async def recreate_tpu(self) -> None:
-        """Recreate the TPU as the controller's program does. Raises on a denied request."""
+    @contextmanager
+    def program(self) -> Iterator[Tpuctl]:
+        """The controller's program, with its stack file and account."""
         path = self.folder / "controllers.yaml"
         file = stack_file(self.stack, "default", "a:ssh-ed25519 A a", self.node_range)
         path.write_text(json.dumps(file), "utf-8")
         with self.monkeypatch.context() as patch:
             patch.setenv("TPUCTL_CONTROLLER", self.stack.names.controller)
             patch.setenv("TPUCTL_LOCAL_CALLER", self.member)
-            stack = Tpuctl(path, cloud="local", emit=ignore)
+            yield Tpuctl(path, cloud="local", emit=ignore)
+
+    async def recreate_tpu(self) -> None:
+        """Recreate the TPU as the controller's program does. Raises on a denied request."""
+        with self.program() as stack:
             prepared = await stack.plan()
-            assert len(list(prepared.plan)) == 1, "only the TPU"
+            kinds = [kind_of(change.address) for change in prepared.plan]
+            assert all(map(belongs_to_tpu, kinds)), "only the TPU"
             assert not prepared.plan.is_empty
             await stack.provision(prepared)
             assert [node.state for node in await nodes_of(stack.stack, stack.cloud)] == ["READY"]
-            if self.stack.is_node or self.stack.is_compute:
+            if self.stack.is_node or "compute" in self.stack.apis:
                 await self._read_host_keys(stack)
-            if self.stack.is_compute:
+            if "compute" in self.stack.apis:
                 await self._list_preemptions(stack)
                 await remove_nodes(await stack.plan(), ignore)  # machines that do not answer
+            for place in stack.stack.candidates[1:]:
+                await stack.provision(await plan(stack.context, place))
             if not self.stack.is_node:
                 await down_from_controller(stack.context)
 
@@ -121,8 +134,8 @@ def controller(
 ) -> Callable[[str], Awaitable[Controller]]:
     async def make(kind: str) -> Controller:
         type_name, *sections = KINDS[kind]
-        zone = V6E_ZONE if type_name.startswith("v6e") else ZONE
-        bench = project.stack(*sections, type_name=type_name, zones=zone)
+        zones = ZONES.get(kind, V6E_ZONE if type_name.startswith("v6e") else ZONE)
+        bench = project.stack(*sections, type_name=type_name, zones=zones)
         return await Controller(bench, null_cloud, tmp_path, monkeypatch).preempt_node()
 
     return make
@@ -140,8 +153,27 @@ async def test_grants_are_sufficient(
     assert (await node_controller.bench.reopen().down(delete_bucket=True)).leaks == ()
 
 
-def recovery_permissions(stack: Stack) -> tuple[str, ...]:
-    return custom_roles.recovery_permissions(stack, tpu_kind(stack))
+async def test_grants_are_sufficient_for_a_race(
+    project: Project, null_cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller creates the TPU that wins, a group with what it is created from."""
+    tpus = "capacity: spot, any_of: [{queue: true}, {type: v6e-16, api: compute}]"
+    bench = project.stack(tpus, "controller: {}", type_name="v6e-8", zones=V6E_ZONE)
+    remote_control.add_fault(null_cloud, "stockout", type="v6e-8", times="unlimited")
+    await up_without_tpu(bench.stack.context, race=True)
+    with Controller(bench, null_cloud, tmp_path, monkeypatch).program() as stack:
+        await stack.provision(await stack.plan(race=True))
+        (node,) = await nodes_of(stack.stack, stack.cloud)
+        assert (node.state, node.accelerator_type) == ("READY", "v6e-16")
+        await down_from_controller(stack.context)
+    assert {item.kind for item in (await bench.reopen().status()).inventory} == {"bucket"}
+    assert (await bench.reopen().down(delete_bucket=True)).leaks == ()
+
+
+def recovery_permissions(stack: Tpuctl) -> tuple[str, ...]:
+    everything = resources_of(stack.stack, stack.cloud)
+    (role,) = (each for each in everything if isinstance(each, RecoveryRole))
+    return role.included
 
 
 async def check_permission_is_required(node_controller: Controller, missing: str) -> None:
@@ -149,7 +181,7 @@ async def check_permission_is_required(node_controller: Controller, missing: str
     node_controller.allow(
         *(
             permission
-            for permission in recovery_permissions(node_controller.stack)
+            for permission in recovery_permissions(node_controller.bench.stack)
             if permission != missing
         )
     )
@@ -159,7 +191,7 @@ async def check_permission_is_required(node_controller: Controller, missing: str
     )
     try:
         # Without permission to list, lists are empty.
-        message = "Node not found" if missing == "tpu.nodes.list" else missing.replace(".", r"\.")
+        message = missing.replace(".", r"\.")
         with pytest.raises(TpuctlError, match=message):
             await node_controller.recreate_tpu()
     finally:
@@ -173,7 +205,7 @@ async def test_sampled_permissions_are_required(
     for _ in range(SAMPLE):
         node_controller = await controller(kind)
         await check_permission_is_required(
-            node_controller, random.choice(recovery_permissions(node_controller.stack))
+            node_controller, random.choice(recovery_permissions(node_controller.bench.stack))
         )
 
 
@@ -183,7 +215,7 @@ async def test_every_permission_is_required(
     controller: Callable[[str], Awaitable[Controller]], kind: str
 ) -> None:
     first = await controller(kind)
-    for name in recovery_permissions(first.stack):
+    for name in recovery_permissions(first.bench.stack):
         await check_permission_is_required(await controller(kind), name)
 
 

@@ -309,15 +309,6 @@ async def test_race_is_repeated_after_kill(
     await take_down(stack)
 
 
-async def test_controller_cannot_race_for_groups(make: MakeStack) -> None:
-    """Nothing is created."""
-    other = GROUP.replace(EAST, OTHER)
-    stack = make(GROUP, other, extra="controller: {}\n")
-    with pytest.raises(Usage, match="whose instance template the controller may not"):
-        await stack.hand_over_up(race=True)
-    assert await states(stack) == {}
-
-
 async def test_tpu_vms_alone_need_a_queue(make: MakeStack) -> None:
     """Otherwise a race would soon have one in each zone."""
     stack = make(f"{{type: v5litepod-8, zones: [{WEST}]}}", f"{{type: v6e-8, zones: [{EAST}]}}")

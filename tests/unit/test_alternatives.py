@@ -11,6 +11,8 @@ import pytest
 from tests.support.job_records import job_record
 from tests.support.stacks import bert_stack, stack_from
 from tpuctl.catalog import quota_limits
+from tpuctl.cloud.clients import Cloud
+from tpuctl.cloud.endpoints import Endpoint
 from tpuctl.errors import Conflict, InvalidStack, NoCapacity, QuotaExceeded, Scope
 from tpuctl.flows.jobs.submission import stack_of
 from tpuctl.flows.machines.handover import stack_file
@@ -31,6 +33,8 @@ from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack, load_stack
 from tpuctl.model.status.inventory import InventoryItem
+from tpuctl.resources.access.custom_roles import RecoveryRole
+from tpuctl.resources.composition import resources_of
 from tpuctl.resources.tpu.queued_resource import QueuedNodes
 from tpuctl.resources.tpu.queued_resource_spec import queueing_policy
 from tpuctl.resources.tpu.tpu_instance import TpuInstance
@@ -260,6 +264,25 @@ def test_controller_may_create_all_alternatives(tmp_path: Path, resume: str, res
     assert len(handed.resuming.candidates) == restarts
     assert handed.accelerator == stack.accelerator
     assert handed.zones == (WEST,)
+
+
+def test_controller_may_create_alternatives_of_both_apis(tmp_path: Path) -> None:
+    """Also a group, which needs a template, after a single TPU of the other API."""
+    tpus = "any_of: [{type: v6e-4}, {type: v6e-16, api: compute}]"
+    text = f"{HEAD}controller: {{}}\ntpu: {{zones: [{EAST}, us-east5-a], {tpus}}}\n"
+    stack = bert_stack(tmp_path, text)
+    everything = {(each.zone, each.label, each.api) for each in stack.candidates}
+    assert len(everything) == 4
+    for place in stack.candidates:
+        file = stack_file(stack.at(place), "default", "", "")
+        (there := tmp_path / f"{place.zone}-{place.api}").mkdir()
+        handed = stack_from(there, json.dumps(file))
+        assert not handed.problems
+        assert (handed.candidate.zone, handed.api) == (place.zone, place.api)
+        assert {(each.zone, each.label, each.api) for each in handed.candidates} == everything
+    cloud = Cloud(Endpoint("local", "http://127.0.0.1:9", "token"), "my-project")
+    (role,) = (each for each in resources_of(stack, cloud) if isinstance(each, RecoveryRole))
+    assert {"tpu.nodes.create", "compute.instanceTemplates.create"} <= {*role.included}
 
 
 def test_alternatives_of_other_sizes_cannot_resume_a_job(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tpuctl.flows.machines.os_login import _user_of
 from tpuctl.model.text.os_login import os_login_in
 from tpuctl.remote.ssh import _other_owner
 from tpuctl.resources.access.custom_roles import OS_LOGIN, recovery_permissions
-from tpuctl.resources.composition import tpu_kind
+from tpuctl.resources.composition import tpu_kinds
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,8 @@ def test_all_alternatives_get_it(tmp_path: Path) -> None:
     for place in stack.candidates:
         before, after = stack.at(place), stack.with_os_login().at(place)
         assert (before.has_os_login, after.has_os_login) == (False, True)
-        needed = {*recovery_permissions(after, tpu_kind(after))}
-        assert needed - {*recovery_permissions(before, tpu_kind(before))} == {*OS_LOGIN}
+        needed = {*recovery_permissions(after, tpu_kinds(after))}
+        assert needed - {*recovery_permissions(before, tpu_kinds(before))} == {*OS_LOGIN}
 
 
 def test_user_is_of_the_primary_account() -> None:

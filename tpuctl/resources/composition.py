@@ -41,7 +41,7 @@ from tpuctl.resources.tpu.queued_resource import QueuedNodes, RacedRequest
 from tpuctl.resources.tpu.race import Race, RaceEntry
 from tpuctl.resources.tpu.raced_nodes import RacedNodes
 from tpuctl.resources.tpu.tpu_group import TpuGroup
-from tpuctl.resources.tpu.tpu_group_parts import GroupTemplate, WorkloadPolicy
+from tpuctl.resources.tpu.tpu_group_parts import GroupPart, GroupTemplate, WorkloadPolicy
 from tpuctl.resources.tpu.tpu_instance import TpuInstance
 from tpuctl.resources.tpu.tpu_node import TpuNode
 from tpuctl.resources.tpu.tpu_node_v1 import RemoteNode
@@ -120,7 +120,7 @@ def resources_of(
         ServiceAccount(stack, cloud),
         WatchdogRole(stack, cloud),
         PrivateAccess(network),
-        RecoveryRole(stack, cloud, tpu_kind(stack)),
+        RecoveryRole(stack, cloud, tpu_kinds),
         AccountGrants(stack, cloud),
         NodeGrants(stack, cloud),
         *(
@@ -178,6 +178,16 @@ def addresses_of(resources: Iterable[Resource]) -> set[str]:
 def tpu_kind(stack: Stack) -> type[CloudKind]:
     """The kind of the stack's TPU."""
     return next(kind for kind in KINDS if kind.is_tpu and kind.applies(stack))
+
+
+def tpu_kinds(stack: Stack) -> list[type[CloudKind]]:
+    """The kinds of the stack's TPU, and of what it is created from."""
+    return [kind for kind in KINDS if belongs_to_tpu(kind) and kind.applies(stack)]
+
+
+def belongs_to_tpu(kind: type[CloudKind]) -> bool:
+    """Whether it is a TPU, or what one is created from: a controller creates and deletes both."""
+    return kind.is_tpu or issubclass(kind, GroupPart)
 
 
 def beside_tpu(resources: Iterable[Resource]) -> set[str]:

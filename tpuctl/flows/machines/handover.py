@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tpuctl.catalog import region_of
 from tpuctl.cloud.clients import Cloud
 from tpuctl.cloud.objects import ObjectInfo, ObjectStore
 from tpuctl.engine.planner import observe, plan_up
@@ -40,7 +39,7 @@ from tpuctl.model.text.ssh_key_lines import public_key_line, ssh_keys_with
 from tpuctl.polling import gather_all
 from tpuctl.remote.ssh import SshTransport
 from tpuctl.remote.transport import Result, Transport
-from tpuctl.resources.composition import kind_of, resources_of, tpu_kind
+from tpuctl.resources.composition import kind_of, resources_of
 from tpuctl.resources.machines.boot_image import DEFAULT_IMAGE
 from tpuctl.resources.network.network import Network
 
@@ -216,14 +215,12 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
     content["stack"] = stack.name
     content.pop("names", None)  # its prefix is in the name
     content["project"] = {"id": stack.project}
-    places = _places(stack)
+    places = stack.controller_places
     content["tpu"]["zones"] = [*dict.fromkeys(place.zone for place in places)]
-    if stack.file.tpu.api is not None:
-        content["tpu"]["api"] = stack.api
     if not stack.is_compute:  # otherwise its machines have the only image that there is
         content["tpu"]["runtime"] = stack.runtime.version
     if alternatives := _alternatives(stack, places):
-        content["tpu"] |= {"any_of": alternatives, "api": stack.api}
+        content["tpu"]["any_of"] = alternatives
     content["tpu"]["metadata"] = {**stack.file.tpu.metadata, "ssh-keys": ssh_keys}
     if stack.file.tpu.startup_script is not None:
         content["tpu"]["startup_script"] = STARTUP
@@ -241,23 +238,6 @@ def stack_file(stack: Stack, network: str, ssh_keys: str, node_range: str) -> di
     return content
 
 
-def _places(stack: Stack) -> list[Candidate]:
-    """Where the controller may create the TPU, the place in use first: where that needs nothing
-    that it may not create. Its role is for one API, and for one kind of TPU of Compute Engine."""
-    is_pinned = stack.is_node or bool(stack.file.tpu.data_disks)
-    in_region = stack.file.network.ssh != "external"  # subnets have access to Google by region
-
-    def is_possible(place: Candidate) -> bool:
-        return (
-            place.api == stack.api
-            and (place.zone == stack.zone or not is_pinned)
-            and (region_of(place.zone) == stack.region or not in_region)
-            and (not stack.is_compute or tpu_kind(stack.at(place)) is tpu_kind(stack))
-        )
-
-    return [stack.candidate, *(place for place in stack.candidates if is_possible(place))]
-
-
 def _alternatives(stack: Stack, places: Sequence[Candidate]) -> list[dict[str, Any]]:
     """What the controller may create in these places; nothing if it is one TPU."""
     zones: dict[int, dict[str, None]] = {}
@@ -273,8 +253,9 @@ def _alternatives(stack: Stack, places: Sequence[Candidate]) -> list[dict[str, A
 
 def _alternative(stack: Stack) -> dict[str, Any]:
     fields = {"type", "topology", "capacity", "reservation", "queue", "slices"}
-    runtime = {} if stack.is_compute else {"runtime": stack.runtime.version}
-    return stack.file.tpu.model_dump(mode="json", include=fields) | runtime
+    runtime = "auto" if stack.is_compute else stack.runtime.version
+    fixed = {"runtime": runtime, "api": stack.file.tpu.api or stack.api}
+    return stack.file.tpu.model_dump(mode="json", include=fields) | fixed
 
 
 def _secret_variables(record: JobRecord) -> dict[str, str]:

@@ -14,7 +14,13 @@ from tpuctl.flows.stack.zones import is_left_over, place_and_race, with_other_tp
 from tpuctl.model.plan import Action, Change, Plan
 from tpuctl.model.stack.candidates import Candidate
 from tpuctl.model.stack.stack import Stack
-from tpuctl.resources.composition import addresses_of, in_other_zones, kind_of, resources_of
+from tpuctl.resources.composition import (
+    addresses_of,
+    belongs_to_tpu,
+    in_other_zones,
+    kind_of,
+    resources_of,
+)
 from tpuctl.resources.tpu.race import Race
 
 WAITING = ("readiness",)  # fields of an update that only continues to wait for an existing request
@@ -66,7 +72,7 @@ def tpu_resources(
 ) -> list[Resource]:
     """The stack's TPU resources: all that its controller may create and delete."""
     everything = resources_of(stack, cloud, public_key=public_keys, race=race)
-    return [resource for resource in everything if kind_of(resource.address).is_tpu]
+    return [resource for resource in everything if belongs_to_tpu(kind_of(resource.address))]
 
 
 def _creation_only(change: Change) -> Change:

@@ -17,7 +17,7 @@ from tpuctl.cloud.threads import in_thread
 from tpuctl.engine.apply import apply
 from tpuctl.engine.planner import observe, observe_each, plan_down
 from tpuctl.engine.step import step
-from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError, Usage
+from tpuctl.errors import Conflict, Denied, Diagnostic, TpuctlError
 from tpuctl.flows.context import Context
 from tpuctl.flows.machines.controller import shell_variables, write_shell_environment
 from tpuctl.flows.machines.local_liveness import run_while_alive
@@ -53,7 +53,7 @@ from tpuctl.model.status.status import NodeStatus
 from tpuctl.model.text.record_parsing import Text, parse_answer
 from tpuctl.polling import cancel, gather_all
 from tpuctl.remote.transport import Result, Transport, with_retries
-from tpuctl.resources.composition import kind_of
+from tpuctl.resources.composition import belongs_to_tpu, kind_of
 from tpuctl.resources.project.bucket import Bucket
 from tpuctl.resources.project.enabled_apis import Services
 from tpuctl.resources.project.project import Project
@@ -142,7 +142,6 @@ async def up_without_tpu(
     `confirm` receives the plan of the whole stack. Raises as `up` does.
     """
     prepared = await plan(context, race=race)
-    _require_race_of_controller(prepared)
     _require_quota(prepared, context.cloud)
     require_left(prepared.stack, prepared.spending, prepared.budget)
     if confirm is not None and not prepared.plan.is_empty:
@@ -153,24 +152,9 @@ async def up_without_tpu(
     return (await provision(context, prepared, _without_tpu)).stack
 
 
-def _require_race_of_controller(prepared: Prepared) -> None:
-    """Raise Usage for a race that the controller cannot run."""
-    places = () if prepared.race is None else prepared.race.places
-    for place in places:
-        there = prepared.stack.at(place)
-        if there.is_compute and there.machine.hosts > 1:
-            raise Usage(
-                "Race not possible",
-                f"{place} is a group of machines, whose instance template the controller may not "
-                "create",
-                hint="Run the race from here:\n    tpuctl up --race",
-                where="--race --detach",
-            )
-
-
 def _without_tpu(prepared: Prepared) -> Prepared:
     """The same without what its controller creates; that also decides a race."""
-    resources = [each for each in prepared.resources if not kind_of(each.address).is_tpu]
+    resources = [each for each in prepared.resources if not belongs_to_tpu(kind_of(each.address))]
     addresses = {resource.address for resource in resources}
     changes = tuple(change for change in prepared.plan if change.address in addresses)
     after = {address: prepared.plan.after[address] & addresses for address in addresses}

@@ -280,6 +280,21 @@ class Stack:
         return self.controller is not None and any(map(retries.of, get_args(Retry)))
 
     @property
+    def controller_places(self) -> tuple[Candidate, ...]:
+        """Where the controller may create the TPU, the place in use first: where that needs nothing
+        that it may not create."""
+        is_pinned = self.is_node or bool(self.file.tpu.data_disks)
+        in_region = self.file.network.ssh != "external"  # subnets have access to Google by region
+
+        def is_possible(place: Candidate) -> bool:
+            return (place.zone == self.zone or not is_pinned) and (
+                region_of(place.zone) == self.region or not in_region
+            )
+
+        others = (place for place in self.candidates if is_possible(place))
+        return tuple(dict.fromkeys((self.candidate, *others)))
+
+    @property
     def has_os_login(self) -> bool:
         """Whether the machines' metadata turns OS Login on."""
         return os_login_in(self.file.tpu.metadata) is True

@@ -6,6 +6,7 @@ to take the stack down.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from tpuctl.cloud.clients import Cloud
@@ -17,6 +18,7 @@ from tpuctl.model.text.names import RECOVERY_ROLE, WATCHDOG_ROLE
 from tpuctl.polling import Backoff
 from tpuctl.resources.base import CloudKind, StackResource
 
+TpuKinds = Callable[[Stack], Iterable[type[CloudKind]]]
 SECONDS = 60.0
 # Shared by TPU VMs, TPU nodes and queued resources: IAM has no separate permissions for queued
 # resources (github.com/iann0036/iam-dataset, gcp/map.json).
@@ -48,9 +50,8 @@ RECOVERY = (
 RECOVERY_COMPUTE = (
     "compute.instances.getGuestAttributes",
     "compute.zoneOperations.list",
+    "compute.networks.get",
 )
-RECOVERY_KEYS = ("compute.instances.get",)
-RECOVERY_NETWORK = ("compute.networks.get",)
 # To delete, at the end, what is charged: the TPU, its disks, and itself.
 TAKE_DOWN = ("compute.instances.get", "compute.instances.delete")
 TAKE_DOWN_DISKS = ("compute.disks.get", "compute.disks.delete", "compute.zoneOperations.get")
@@ -65,6 +66,13 @@ OS_LOGIN = ("compute.instances.osLogin", "compute.instances.osAdminLogin")
 CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttributes")
 
 
+def at_all_places(stack: Stack, needed: Callable[[Stack], Iterable[str]]) -> tuple[str, ...]:
+    """The permissions that are needed wherever the stack's TPU may be created without its user."""
+    places = stack.controller_places if stack.has_recovery else (stack.candidate,)
+    names = (name for place in places for name in needed(stack.at(place)))
+    return tuple(dict.fromkeys(names))
+
+
 def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
     """The permissions that the watchdog on the stack's machines needs."""
     needed: tuple[str, ...] = WATCH_TPU
@@ -75,21 +83,19 @@ def watchdog_permissions(stack: Stack) -> tuple[str, ...]:
     return needed if stack.controller is None else (*dict.fromkeys(needed + WATCH_CONTROLLER),)
 
 
-def recovery_permissions(stack: Stack, tpu: type[CloudKind]) -> tuple[str, ...]:
-    """The permissions that the controller needs to create and delete the TPU, which is of the kind
-    `tpu`, and to take the stack down, which it does not do beside a TPU node."""
+def recovery_permissions(stack: Stack, kinds: Iterable[type[CloudKind]]) -> tuple[str, ...]:
+    """The permissions that the controller needs to create and delete the TPU, which is of these
+    kinds, and to take the stack down, which it does not do beside a TPU node."""
     login = OS_LOGIN if stack.has_os_login else ()
     if stack.is_node:
         return RECOVERY + CONTROLLER_LOOKUP + login
     disks = TAKE_DOWN_DISKS if stack.file.tpu.data_disks else ()
     if stack.is_compute:
-        lines = (line.split() for line in tpu.permissions.strip().splitlines())
+        lines = (line.split() for kind in kinds for line in kind.permissions.strip().splitlines())
         needed = (names for step, _, *names in lines if not step.startswith("update"))
         create = {name for names in needed for name in names if name.startswith("compute.")}
         create -= CLEANUP
-        # A group's template has the network, but not the controller's SSH key.
-        more = RECOVERY_KEYS if stack.machine.hosts > 1 else RECOVERY_NETWORK
-        return tuple(sorted({*create, *RECOVERY_COMPUTE, *more, *TAKE_DOWN, *disks, *login}))
+        return tuple(sorted({*create, *RECOVERY_COMPUTE, *TAKE_DOWN, *disks, *login}))
     return RECOVERY + TAKE_DOWN + disks + login
 
 
@@ -219,7 +225,7 @@ class WatchdogRole(ProjectRole):
 
     @property
     def included(self) -> tuple[str, ...]:
-        return watchdog_permissions(self.stack)
+        return at_all_places(self.stack, watchdog_permissions)
 
 
 class RecoveryRole(ProjectRole):
@@ -230,10 +236,10 @@ class RecoveryRole(ProjectRole):
     lets = "the controller to create the TPU, also after preemption, and to take the stack down"
     needs_more = "the controller"
 
-    def __init__(self, stack: Stack, cloud: Cloud, tpu: type[CloudKind]) -> None:
-        """`tpu` is the kind of the stack's TPU."""
+    def __init__(self, stack: Stack, cloud: Cloud, kinds: TpuKinds) -> None:
+        """`kinds` are those of a stack's TPU."""
         super().__init__(stack, cloud)
-        self.tpu = tpu
+        self.kinds = kinds
 
     @classmethod
     def applies(cls, stack: Stack) -> bool:
@@ -241,4 +247,4 @@ class RecoveryRole(ProjectRole):
 
     @property
     def included(self) -> tuple[str, ...]:
-        return recovery_permissions(self.stack, self.tpu)
+        return at_all_places(self.stack, lambda at: recovery_permissions(at, self.kinds(at)))
