@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.company_network import HOST, CompanyNetwork, company_network
+from tests.support.company_network import HOOKS, HOST, CompanyNetwork, company_network
+from tests.support.controllers import on_controller
+from tests.support.package_index import sha256
+from tests.support.polling import async_until
+from tests.support.secret_manager import Secrets
 from tests.support.stack_jobs import displayed_log
 from tests.support.wheels import make_wheel
 from tpuctl.api import Tpuctl
+from tpuctl.jobs.shipped.machine.network_variables import BUNDLE
+from tpuctl.jobs.wheel import Wheel
+from tpuctl.local_cloud.server_process import LocalCloud
 from tpuctl.model.events import Event
 
 pytestmark = pytest.mark.long
@@ -69,3 +77,38 @@ async def test_packages_come_through_proxy_and_are_trusted_with_ca(
     assert f"{HOST}" in displayed_log(events)
     assert "set network.ca" in displayed_log(events)
     await without.down(delete_bucket=True)
+
+
+async def test_controller_installs_and_notifies_through_proxy(
+    make_stack: Callable[..., Tpuctl],
+    local_cloud: LocalCloud,
+    company: CompanyNetwork,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It installs a tpuctl that is small, but needs a package."""
+    (package,) = company.index.folder.glob("*.whl")
+    url = f"https://{HOST}/files/{package.name}"
+    files = {"tpuctl/__init__.py": "", "tpuctl/__main__.py": "import small_library as main\n"}
+    files["tpuctl/runtime.lock"] = f"small-library @ {url} --hash=sha256:{sha256(package)}\n"
+    wheel = Wheel("tpuctl", "9.8", {name: text.encode() for name, text in files.items()})
+    monkeypatch.setattr("tpuctl.flows.machines.handover.controller_wheel", lambda: wheel)
+    secrets = Secrets(local_cloud, "local-project")
+    await asyncio.to_thread(secrets.enable)
+    await asyncio.to_thread(secrets.create, "company", company.webhook_url.encode())
+    network = {"proxy": company.proxy, "ca": company.certificates, "ssh": "iap"}
+    stack = make_stack(
+        extra=f"network: {json.dumps(network)}\ncontroller: {{}}\nnotify: secret:company\n"
+    )
+    await stack.up()
+    try:
+        await async_until(lambda: bool(company.receiver.bodies), "the notification")
+        async with on_controller(stack) as transport:
+            python = f".tpuctl/programs/{wheel.digest}/environment/bin/python"
+            imported = await transport.run([python, "-c", "import small_library, tpuctl"])
+            trusted = await transport.run(["cat", f"../root/.tpuctl/watchdog/bell/{BUNDLE}"])
+    finally:
+        await stack.down(delete_bucket=True)
+    assert imported.exit_code == 0, imported.stderr
+    assert [event["event"] for event in company.receiver.events] == ["granted"]
+    assert {*company.targets} == {f"{HOST}:443", f"{HOOKS}:443"}
+    assert trusted.stdout.decode().endswith(company.certificates), "its watchdog sends, too"

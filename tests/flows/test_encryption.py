@@ -9,9 +9,13 @@ import pytest
 from tests.support.callers import Member, grant
 from tests.support.crypto_keys import ROLE, Keys, agent
 from tests.support.locations import PROJECT, REGION, ZONE
+from tests.support.polling import async_until
 from tests.support.projects import Bench, Project
-from tpuctl.errors import InvalidStack, NotFound
+from tests.support.queued import in_background
+from tpuctl.errors import Conflict, InvalidStack, NotFound
+from tpuctl.local_cloud import remote_control
 from tpuctl.local_cloud.server_process import LocalCloud
+from tpuctl.model.events import StepProgress
 
 SERVICES = ("gs-project-accounts", "compute-system")
 
@@ -66,6 +70,31 @@ async def test_everything_is_encrypted_with_the_key(
     assert (await bench.reopen().plan()).plan.is_empty
     await bench.stack.down()
     assert await asyncio.to_thread(keys.members, key) == members, "the bucket, which is kept"
+
+
+async def test_waiting_request_with_another_key_is_refused(
+    project: Project, null_cloud: LocalCloud, keys: Keys
+) -> None:
+    key, other = [await asyncio.to_thread(keys.create, name) for name in ("first", "second")]
+    bench = project.stack("queue: true", encrypted_with(key))
+    name, file = bench.stack.stack.names.queued, bench.stack.stack_file
+
+    def is_waiting() -> bool:
+        texts = (event.text for event in bench.events if isinstance(event, StepProgress))
+        return any("WAITING_FOR_RESOURCES" in text for text in texts)
+
+    fault = remote_control.add_fault(null_cloud, "stockout", zone=ZONE, times="unlimited")
+    try:
+        async with in_background(bench.provision()):
+            await async_until(is_waiting, "the request waiting")
+        change = (await bench.reopen().plan()).plan.change(f"queued/{name}")
+        assert change.fields == ("readiness",)
+        file.write_text(file.read_text("utf-8").replace(key, other), "utf-8")
+        with pytest.raises(Conflict, match="boot disk key") as differs:
+            await bench.reopen().plan()
+        assert "tpuctl down" in differs.value.diagnostics[0].hint
+    finally:
+        remote_control.remove_fault(null_cloud, fault["id"])
 
 
 async def test_administrators_command_is_named_without_the_right_to_grant(

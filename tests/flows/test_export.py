@@ -32,10 +32,12 @@ import small_library
 names = ("JOB", "ATTEMPT", "WORKER", "WORKERS", "BUCKET", "OUTPUT", "PROGRAMS", "SPEC")
 variables = {name: os.environ.get(f"TPUCTL_{name}") for name in names}
 print(json.dumps({**variables, "argv": sys.argv, "price": os.environ["PRICE"],
-                  "token": os.environ["TOKEN"], "cwd": os.listdir(".")}), flush=True)
+                  "proxy": os.environ["http_proxy"], "token": os.environ["TOKEN"],
+                  "cwd": os.listdir(".")}), flush=True)
 sys.exit(int(os.environ["TPUCTL_WORKER"]))
 """
 SETTINGS = """
+network: {proxy: "http://proxy.invalid:3128"}
 job:
   workers: all
   env: {PRICE: "$5 $$ $(HOME)"}
@@ -104,6 +106,7 @@ async def test_pods_run_exported_job(stack: Tpuctl) -> None:
             "SPEC": None,
             "argv": ["train.py", "--price", "$(PRICE)$$"],
             "price": "$5 $$ $(HOME)",
+            "proxy": "http://proxy.invalid:3128",
             "token": "hush",
             "cwd": report["cwd"],
         }

@@ -71,6 +71,7 @@ class Outbox:
 
     def begin(self, **more: Any) -> subprocess.Popen[bytes]:
         """Start the program of a machine's watchdog."""
+        (machine_folder() / "network.json").write_text("null")
         process = subprocess.Popen(
             [PYTHONS[-1], "-S", "-I", str(machine_folder() / "bell.py")],
             env={"PATH": os.environ["PATH"], **self.environment},

@@ -18,12 +18,31 @@ import tpuctl
 from tests.support.subprocesses import run_captured
 from tpuctl import assets
 from tpuctl.jobs.wheel import Wheel, controller_wheel, wheel_of
+from tpuctl.local_cloud.certificate_authority import authority_files
 
 PROGRAMS = ("installer.py", "network_variables.py")
 MAIN = """
 import importlib.metadata, needed
 def main():
     print("tpuctl", importlib.metadata.version("tpuctl"), needed.__name__)
+"""
+# Real sudo drops the caller's variables, too.
+SUDO = """#!/bin/sh
+shift
+exec /usr/bin/env -i PATH="$PATH" "$@"
+"""
+APT = """#!{}
+import json, os, sys
+(option,) = [word for word in sys.argv if word.startswith("Acquire::https::CAInfo=")]
+file = option.partition("=")[2]
+call = {{
+    "argv": sys.argv,
+    "environment": dict(os.environ),
+    "certificates": open(file).read(),
+    "mode": os.stat(file).st_mode & 0o777,
+}}
+print(json.dumps(call), file=open("{}/calls", "a"))
+sys.exit(100)
 """
 
 
@@ -143,6 +162,29 @@ def test_missing_recent_python_is_reported(tmp_path: Path) -> None:
     done = machine.run("install", result.version, result.digest, path=str(machine.bin))
     assert done.returncode == 4
     assert "no Python from python3.11 or later is installed" in done.stderr
+
+
+def test_apt_uses_the_company_network(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    pem = authority_files(tmp_path / "company").certificate.read_text()
+    proxy = "http://proxy.example.com:3128"
+    network = {"proxy": proxy, "no_proxy": [".corp.example.com"], "ca": pem}
+    (tmp_path / "network.json").write_text(json.dumps(network))
+    for name, text in (("sudo", SUDO), ("apt-get", APT.format(sys.executable, tmp_path))):
+        (machine.bin / name).write_text(text, "utf-8")
+        (machine.bin / name).chmod(0o755)
+    result = wheel(tmp_path, "")
+    machine.put(result)
+    done = machine.run("install", result.version, result.digest, path=str(machine.bin))
+    assert done.returncode == 4, done.stderr
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert ["update" in call["argv"] for call in calls] == [True, False, False, False, False]
+    for call in calls:
+        environment = call["environment"]
+        assert environment["https_proxy"] == environment["http_proxy"] == proxy
+        assert environment["no_proxy"] == ".corp.example.com"
+        assert call["certificates"].endswith(pem)
+        assert call["mode"] == 0o644, "for the user _apt"
 
 
 def test_built_wheel_has_files_of_this_tpuctl(tmp_path: Path) -> None:

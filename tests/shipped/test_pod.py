@@ -101,6 +101,21 @@ def test_workers_and_attempts_are_numbered_across_slices(container: Container) -
     assert (code, output) == (0, "2/3 11 5 none none\n")
 
 
+def test_job_has_the_company_network(container: Container) -> None:
+    proxy = "http://proxy.example.com:3128"
+    network = {"proxy": proxy, "no_proxy": [".corp.example.com"], "ca": "COMPANY"}
+    variables = {"https_proxy": "http://mine:1", "PIP_CERT": "mine.pem", "NO_PROXY": "image"}
+    spec = {"network": network, "job_variables": ["PIP_CERT", "https_proxy"]}
+    script = (
+        "echo $https_proxy$HTTPS_PROXY $HTTP_PROXY $no_proxy $PIP_CERT; tail -n 1 $SSL_CERT_FILE"
+    )
+    code, output = container.run("sh", "-c", script, variables=variables, **spec)
+    assert (code, output) == (
+        0,
+        f"http://mine:1 {proxy} .corp.example.com,image mine.pem\nCOMPANY",
+    )
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_evicted_job_saves_and_is_not_complete(container: Container, workers: int) -> None:
     process = container.start("python", "-c", SAVES, workers=workers)

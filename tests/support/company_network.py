@@ -1,4 +1,5 @@
-"""A company's network on loopback: an index that its own authority signs, behind its proxy."""
+"""A company's network on loopback: an index and a receiver of webhooks that its own authority
+signs, behind its proxy."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from unittest.mock import patch
 
 from tests.support.http_server import QuietHandler, serving_http
 from tests.support.package_index import PackageIndex, package_index
+from tests.support.webhook_receiver import Receiver, receiving
 from tpuctl.emulator.machines.network.certificate_authority import Authority
 from tpuctl.local_cloud import certificate_authority
 
-HOST = "packages.corp.invalid"  # which only the proxy knows
+HOST, HOOKS = "packages.corp.invalid", "hooks.corp.invalid"  # which only the proxy knows
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,16 @@ class CompanyNetwork:
     proxy: str  # its URL
     certificates: str  # of the authority
     index: PackageIndex
+    receiver: Receiver
     targets: list[str]  # HOST:PORT of all that was asked of the proxy
 
     @property
     def index_url(self) -> str:
         return f"https://{HOST}/simple/"
+
+    @property
+    def webhook_url(self) -> str:
+        return f"https://{HOOKS}/hook/secret-token"
 
 
 @contextmanager
@@ -41,26 +48,29 @@ def company_network(folder: Path) -> Iterator[CompanyNetwork]:
     targets: list[str] = []
     with (
         package_index(folder, tls=authority.context_for(HOST)) as index,
-        serving_http(partial(_Tunnel, index.address, targets)) as server,
+        receiving(authority.context_for(HOOKS)) as receiver,
     ):
-        proxy = f"http://127.0.0.1:{server.server_port}"
-        yield CompanyNetwork(proxy, authority.certificate_pem.decode(), index, targets)
+        hosts = {f"{HOST}:443": index.address, f"{HOOKS}:443": receiver.address}
+        with serving_http(partial(_Tunnel, hosts, targets)) as server:
+            proxy = f"http://127.0.0.1:{server.server_port}"
+            certificates = authority.certificate_pem.decode()
+            yield CompanyNetwork(proxy, certificates, index, receiver, targets)
 
 
 class _Tunnel(QuietHandler):
-    """A proxy that only connects, and only to the index."""
+    """A proxy that only connects, and only to these hosts."""
 
-    def __init__(self, index: str, targets: list[str], *arguments: object) -> None:
-        self.index = index
+    def __init__(self, hosts: dict[str, str], targets: list[str], *arguments: object) -> None:
+        self.hosts = hosts
         self.targets = targets
         super().__init__(*arguments)  # type: ignore[arg-type]
 
     def do_CONNECT(self) -> None:
         self.targets.append(self.path)
-        if self.path != f"{HOST}:443":
+        if self.path not in self.hosts:
             self.send_error(403)
             return
-        host, _, port = self.index.partition(":")
+        host, _, port = self.hosts[self.path].partition(":")
         with socket.create_connection((host, int(port))) as far:
             self.send_response(200)
             self.end_headers()

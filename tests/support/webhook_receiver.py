@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ class Receiver:
     """Requests in the order of their arrival. The first behave as in `script`, the rest succeed."""
 
     def __init__(self) -> None:
+        self.address = ""  # host and port
         self.url = ""
         self.script: list[Behavior] = []
         self.before_answer: Callable[[], None] = lambda: None
@@ -35,7 +37,7 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Iterator[Receiver]:
+def receiving(tls: ssl.SSLContext | None = None) -> Iterator[Receiver]:
     receiver = Receiver()
 
     class Handler(QuietHandler):
@@ -62,6 +64,7 @@ def receiving() -> Iterator[Receiver]:
             except OSError:  # the sender has given up
                 self.close_connection = True
 
-    with serving_http(Handler) as server:
-        receiver.url = f"http://127.0.0.1:{server.server_port}/hook/secret-token"
+    with serving_http(Handler, tls) as server:
+        receiver.address = f"127.0.0.1:{server.server_port}"
+        receiver.url = f"http://{receiver.address}/hook/secret-token"
         yield receiver

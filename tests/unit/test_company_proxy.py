@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -59,10 +60,12 @@ def test_certificates_are_checked(tmp_path: Path, pem: str) -> None:
         (tmp_path / name).write_text(text)
         reported = problems(tmp_path, f"network: {{ca: {name}}}\n")
         assert [reason in problem.detail for problem in reported] == [True] * bool(reason), name
-    settings = network_settings(
-        stack_from(tmp_path, FILE + "network: {ca: good.pem}\n").file, tmp_path
-    )
-    assert settings == {"proxy": None, "no_proxy": [], "ca": pem}
+    for value in ("good.pem", pem):  # a controller's stack file has the certificates themselves
+        text = FILE + f"network: {{ca: {json.dumps(value)}}}\n"
+        settings = network_settings(stack_from(tmp_path, text).file, tmp_path)
+        assert settings == {"proxy": None, "no_proxy": [], "ca": pem}
+    [problem] = problems(tmp_path, 'network: {ca: "absent\\n.pem"}\n')
+    assert problem.summary == "Invalid value"
     [problem] = problems(tmp_path, "network: {ca: absent.pem}\n")
     assert problem.summary == "No such file"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
@@ -58,6 +59,7 @@ def parts_of(manifest: dict[str, Any]) -> dict[str, Any]:
         "pod": pod,
         "container": container,
         "variables": variables,
+        "shared": json.loads(variables["TPUCTL_SPEC"]),
     }
 
 

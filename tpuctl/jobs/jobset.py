@@ -26,6 +26,7 @@ from tpuctl.errors import Usage
 from tpuctl.jobs.launch import GRACE_SECONDS, SHIPPED, build_archive, cache_spec
 from tpuctl.model.jobs.attempt import Retries
 from tpuctl.model.jobs.job import EXIT_RETRY, JobRecord
+from tpuctl.model.stack.proxy import network_settings
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
 from tpuctl.model.text.names import BUNDLES, STACK_LABEL, TOOLS
@@ -306,7 +307,18 @@ def _spec(stack: Stack, record: JobRecord) -> dict[str, Any]:
         "install": record.installation.model_dump(exclude_defaults=True),
         "cache": cache_spec(compiled),
         "tools": TOOLS,
+        **_network(stack, record),
     }
+
+
+def _network(stack: Stack, record: JobRecord) -> dict[str, Any]:
+    """The company's network, without a proxy to other pods, and which variables are the job's."""
+    network = network_settings(stack.file, stack.folder)
+    if network is None:
+        return {}
+    if network["no_proxy"]:
+        network["no_proxy"] += [f".{record.id}", ".svc", ".cluster.local"]
+    return {"network": network, "job_variables": sorted({*stack.file.job.env, *stack.secrets})}
 
 
 def _literal(text: str) -> str:

@@ -20,7 +20,7 @@ DIRECT_HOSTS = (
     ".googleapis.com",
 )
 PROXY_VARIABLES = {"https_proxy", "http_proxy", "all_proxy"}  # of a job, such as its secrets
-MAX_CA_BYTES = 512 * 1024  # twice the certificates of a whole system
+MAX_CA_BYTES = 64 * 1024  # dozens; metadata and, on GKE, a variable have room for them
 CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[\w+/=\s]+-----END CERTIFICATE-----")
 
 

@@ -441,7 +441,7 @@ class NetworkSection(Section):
     tags: tuple[Tag, ...] = Field((), description="Additional network tags of the workers.")
     proxy: str | None = Field(
         None,
-        description="Proxy through which jobs reach the internet, and notifications of their end: "
+        description="Proxy through which jobs, notifications, and a controller reach the internet: "
         "http://HOST:PORT. Google's APIs are reached without it.",
     )
     no_proxy: tuple[NoProxyHost, ...] = Field(

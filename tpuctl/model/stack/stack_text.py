@@ -126,7 +126,8 @@ class StackText:
             for key, item in items:
                 yield from self._control_characters(f"{dotted}.{key}".lstrip("."), item)
         elif isinstance(value, str):
-            unusable = NO_TEXT if dotted.startswith(TEXTS) else CONTROL_CHARACTERS
+            is_text = dotted.startswith(TEXTS) or (dotted == "network.ca" and "-----BEGIN" in value)
+            unusable = NO_TEXT if is_text else CONTROL_CHARACTERS
             if (match := unusable.search(value)) is not None:
                 name = "a line break" if match[0] in "\r\n" else f"U+{ord(match[0]):04X}"
                 yield Diagnostic(

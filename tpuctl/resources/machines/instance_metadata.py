@@ -10,6 +10,7 @@ from tpuctl.assets import program
 from tpuctl.model.cost.cost import affordable_seconds
 from tpuctl.model.cost.stack_cost import cost_of, hourly_rates
 from tpuctl.model.stack.notification_settings import notification_settings
+from tpuctl.model.stack.proxy import network_settings
 from tpuctl.model.stack.spending import CONTROLLER, NOTHING_SPENT, TPU, Spent
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.text.duration import seconds_of
@@ -27,8 +28,9 @@ LEFT = "tpuctl-left"  # of the limits when the machine was created, and by whom
 # What the watchdog sends notifications with: machines have nothing else before `up` connects.
 BELL_PROGRAMS = (
     *("bell.py", "notices.py", "outbox.py", "secret_fetch.py"),
-    *("storage.py", "folder.py", "clock.py", "forked.py"),
+    *("storage.py", "folder.py", "clock.py", "forked.py", "network_variables.py"),
 )
+NETWORK = "network.json"  # beside them, what `use_network` reads
 
 
 def prerequisites(stack: Stack) -> set[str]:
@@ -69,7 +71,9 @@ def watch_metadata(stack: Stack, *, on_controller: bool, startup: bool = True) -
     orders = _orders(stack, on_controller=on_controller) if is_needed else {}
     metadata = {ORDERS: json.dumps(orders, sort_keys=True)}
     if has_bell:
-        metadata[BELL] = json.dumps({name: program(name) for name in BELL_PROGRAMS})
+        files = {name: program(name) for name in BELL_PROGRAMS}
+        files[NETWORK] = json.dumps(network_settings(stack.file, stack.folder))
+        metadata[BELL] = json.dumps(files)
     if stack.counts_spending:
         metadata[LEFT] = json.dumps({**_age(stack, stack.spent), "user": stack.user})
     return {**metadata, STARTUP: program("watchdog.py")} if startup and orders else metadata

@@ -55,7 +55,12 @@ from tpuctl.resources.tpu.queued_resource_spec import (
 )
 from tpuctl.resources.tpu.race import Race, RaceEntry
 from tpuctl.resources.tpu.tpu_node import TpuNode
-from tpuctl.resources.tpu.tpu_node_spec import disk_addresses, runtime_reason
+from tpuctl.resources.tpu.tpu_node_spec import (
+    boot_key_differences,
+    boot_key_of,
+    disk_addresses,
+    runtime_reason,
+)
 
 WAITING_STATES = ("CREATING", "ACCEPTED", "PROVISIONING", "WAITING_FOR_RESOURCES")
 DEAD_STATES = ("FAILED", "SUSPENDING", "SUSPENDED")
@@ -77,6 +82,7 @@ class Request:
 
     queued: Any | None
     nodes: dict[str, Any] = field(default_factory=dict)
+    boot_key: str | None = None  # of its nodes, if the stack has a key; empty: Google's
 
     @property
     def state(self) -> str:
@@ -169,10 +175,23 @@ class QueuedNodes(StackResource):
         nodes = {name: node for name, node in zip(names, observed, strict=True) if node is not None}
         if nodes and queued is None:  # another program may have created it in the meantime
             queued = await self._get()
-        return Request(queued, nodes) if queued is not None or nodes else None
+        if queued is None:
+            return Request(None, nodes) if nodes else None
+        return Request(queued, nodes, await self._boot_key())
 
     async def _get(self) -> Any | None:
         return await self.find("tpu", "get_queued_resource", {"name": self.path})
+
+    async def _boot_key(self) -> str | None:
+        """As in `Request`; the client leaves it out."""
+        if self.stack.crypto_key is None:
+            return None
+        read = self.cloud.client("rest").call
+        with suppress(NotFound):  # deleted in the meantime
+            queued = await self.cloud.call(self.address, read, "GET", "tpu", f"/v2/{self.path}")
+            for spec in queued.get("tpu", {}).get("nodeSpec", ()):
+                return boot_key_of(spec.get("node", {}))
+        return None
 
     def diff(self, observed: Request | None) -> Change:
         nodes = self.stack.counted_type
@@ -188,7 +207,7 @@ class QueuedNodes(StackResource):
             return self.create("recreating the request, which is being deleted")
         if observed.state in DEAD_STATES:
             return self.create(f"{self._recreating}, which is {observed.state}")
-        self._compare(observed.queued)
+        self._compare(observed)
         if observed.state in WAITING_STATES:
             return self.update(f"still waiting: {waiting_text(observed.queued)}", ("readiness",))
         missing = [node.name for node in self.nodes if node.name not in observed.nodes]
@@ -477,9 +496,13 @@ class QueuedNodes(StackResource):
         if stack_name != self.stack.name:
             raise name_taken(self, stack_name)
 
-    def _compare(self, queued: Any) -> None:
+    def _compare(self, observed: Request) -> None:
         """Reject a request that differs from the stack file."""
-        for field_name, actual, desired in request_differences(self.stack, queued):
+        differences = (
+            *request_differences(self.stack, observed.queued),
+            *boot_key_differences(self.stack, observed.boot_key),
+        )
+        for field_name, actual, desired in differences:
             raise Conflict(
                 "Queued resource differs",
                 f"queued resource {self.name} has {field_name} {actual}, the stack file says "

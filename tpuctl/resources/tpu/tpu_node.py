@@ -28,6 +28,8 @@ from tpuctl.resources.tpu.node_lifecycle import (
     capacity_of,
 )
 from tpuctl.resources.tpu.tpu_node_spec import (
+    boot_key_differences,
+    boot_key_of,
     capacity_differences,
     disk_addresses,
     encrypted,
@@ -98,8 +100,7 @@ class TpuNode(SshNode, TpuApiNode):
         node = await super().observe()
         if node is not None and self.stack.crypto_key is not None:
             node_json = await self._rest("GET", f"/v2/{self.path}")
-            config = node_json.get("bootDiskConfig", {})
-            self.boot_key = config.get("customerEncryptionKey", {}).get("kmsKeyName", "")
+            self.boot_key = boot_key_of(node_json)
         return node
 
     def metadata(self, observed: Any) -> dict[str, str]:
@@ -130,9 +131,7 @@ class TpuNode(SshNode, TpuApiNode):
 
     def _differences(self, observed: Any) -> Iterator[tuple[str, str, str]]:
         yield from node_differences(self.stack, observed)
-        key = self.stack.crypto_key
-        if key is not None and self.boot_key is not None and not key.is_of(self.boot_key):
-            yield "boot disk key", self.boot_key or "of Google", key.name
+        yield from boot_key_differences(self.stack, self.boot_key)
         if not observed.queued_resource:  # otherwise the request has it
             scheduling = observed.scheduling_config
             yield from capacity_differences(self.stack, scheduling.spot or scheduling.preemptible)

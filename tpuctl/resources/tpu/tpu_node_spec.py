@@ -64,6 +64,19 @@ def encrypted(stack: Stack, node: dict[str, Any]) -> dict[str, Any]:
     return {**node, "bootDiskConfig": {"customerEncryptionKey": {"kmsKeyName": key.name}}}
 
 
+def boot_key_of(node: dict[str, Any]) -> str:
+    """The key that encrypts the boot disk of a node in JSON; empty: Google's."""
+    config = node.get("bootDiskConfig", {})
+    return str(config.get("customerEncryptionKey", {}).get("kmsKeyName", ""))
+
+
+def boot_key_differences(stack: Stack, boot_key: str | None) -> Iterator[tuple[str, str, str]]:
+    """Like node_differences, for the key of the boot disk; None if it was not read."""
+    key = stack.crypto_key
+    if key is not None and boot_key is not None and not key.is_of(boot_key):
+        yield "boot disk key", boot_key or "of Google", key.name
+
+
 def runtime_reason(stack: Stack) -> str:
     """Which runtime `auto` chose for a framework other than TensorFlow, to append to a reason."""
     choice = stack.framework

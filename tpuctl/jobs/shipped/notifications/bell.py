@@ -2,9 +2,9 @@
 
 Like `supervisor.py`, this file is sent to workers as it is: standard library only, Python 3.8 and
 later. The uploader of a job forks it with the attempt's folder. The watchdog runs it as
-`python3 -S -I bell.py`, with its settings and what it knows on stdin. The settings are those of
-`notify` in the stack file; the webhook's URL is a secret, which is read from Secret Manager with
-the machine's account each time, and written nowhere.
+`python3 -S -I bell.py`, with its settings and what it knows on stdin, and what `use_network` reads
+in `network.json`. The settings are those of `notify` in the stack file; the webhook's URL is a
+secret, which is read from Secret Manager with the machine's account each time, and written nowhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from email.utils import parsedate_to_datetime
 
 # The other shipped files are in this folder, as is the job's code: search it after the standard
 # library.
-sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(HERE)
 TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
     from typing import Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tpuctl.jobs.shipped.machine.clock import now
     from tpuctl.jobs.shipped.machine.folder import ENDED, Folder
     from tpuctl.jobs.shipped.machine.forked import Process, fork_program
+    from tpuctl.jobs.shipped.machine.network_variables import use_network
     from tpuctl.jobs.shipped.machine.storage import (
         Account,
         Bucket,
@@ -42,6 +44,7 @@ else:
     from clock import now
     from folder import ENDED, Folder
     from forked import Process, fork_program
+    from network_variables import use_network
     from outbox import STATE, Delivery, Entry, deliver, put
     from secret_fetch import Failure, Refused, Transient, access
     from storage import Account, Bucket, HttpError, metadata, unless_missing
@@ -313,6 +316,8 @@ def main(arguments: list[str]) -> int:
         spec = Folder(arguments[0]).read("spec.json")
         assert spec is not None
         return send_for_seconds({**spec["notify"], "bucket": spec["bucket"]}, DELIVERY_SECONDS)
+    with open(os.path.join(HERE, "network.json"), encoding="utf-8") as file:
+        use_network(json.load(file), HERE)
     settings = json.load(sys.stdin)
     bucket = Bucket(settings["bucket"])
     has_rung = True

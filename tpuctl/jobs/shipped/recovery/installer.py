@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Sequence
 
@@ -32,19 +33,17 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 TYPE_CHECKING = False  # instead of that of typing, which takes a while to load
 if TYPE_CHECKING:
-    from tpuctl.jobs.shipped.machine.network_variables import use_network
+    from tpuctl.jobs.shipped.machine.network_variables import PROXIES, use_network
 else:
-    from network_variables import use_network
+    from network_variables import PROXIES, use_network
 
 PYTHONS = ("python3.12", "python3.11", "python3.13", "python3.14")  # in order of preference
 COMPLETE = "complete"
 READ_BYTES = 1 << 20
 NO_PYTHON = 4  # exit code if no Python is new enough, and none can be installed
+SUDO = ("sudo", "-n", "DEBIAN_FRONTEND=noninteractive")
 # Waits for apt's lock: a machine that has just booted installs updates by itself.
-APT = (
-    *("sudo", "-n", "DEBIAN_FRONTEND=noninteractive"),
-    *("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300"),
-)
+APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300")
 PIP = (
     "-I",
     "-m",
@@ -183,15 +182,28 @@ def install_python(environment: str) -> None:
     """Create the environment with a Python from the distribution; exits if that fails."""
     if shutil.which("apt-get") is not None and shutil.which("sudo") is not None:
         with contextlib.suppress(subprocess.CalledProcessError):
-            run([*APT, "update"])
+            run_apt("update")
         for name in PYTHONS:
             with contextlib.suppress(subprocess.CalledProcessError):
-                run([*APT, "install", "--yes", "--no-install-recommends", f"{name}-venv"])
+                run_apt("install", "--yes", "--no-install-recommends", f"{name}-venv")
                 if create_environment(environment, [name]):
                     return
     needed = f"no Python from {PYTHONS[1]} or later is installed or available as a package"
     print(f"{needed}: {system_name()}", file=sys.stderr)
     sys.exit(NO_PYTHON)
+
+
+def run_apt(*arguments: str) -> None:
+    """Run apt-get as root, with the proxies and certificates of this process, which sudo drops."""
+    variables = [f"{name}={os.environ[name]}" for name in PROXIES if name in os.environ]
+    certificates = os.environ.get("SSL_CERT_FILE", "")
+    options = []
+    with tempfile.NamedTemporaryFile() as readable:  # by the user of apt's downloads
+        if os.path.exists(certificates):
+            shutil.copyfile(certificates, readable.name)
+            os.chmod(readable.name, 0o644)
+            options = ["-o", f"Acquire::https::CAInfo={readable.name}"]
+        run([*SUDO, *variables, *APT, *options, *arguments])
 
 
 def run(argv: Sequence[str]) -> None:

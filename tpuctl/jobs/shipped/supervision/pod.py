@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from tpuctl.jobs.shipped.downloads.compilation_cache import CompilationCache
     from tpuctl.jobs.shipped.machine.folder import Folder
+    from tpuctl.jobs.shipped.machine.network_variables import set_variables, use_network
     from tpuctl.jobs.shipped.machine.processes import descendants, signal_all
     from tpuctl.jobs.shipped.machine.storage import Bucket
     from tpuctl.jobs.shipped.supervision.job_parent import start, wait_for
@@ -35,6 +36,7 @@ else:
     from compilation_cache import CompilationCache
     from folder import Folder
     from job_parent import start, wait_for
+    from network_variables import set_variables, use_network
     from preparation import Command, Failure, prepare
     from processes import descendants, signal_all
     from storage import Bucket
@@ -169,8 +171,17 @@ def read_spec(command: list[str]) -> dict[str, Any]:
     return {**spec, "argv": command, "env": variables}
 
 
+def use_company_network(spec: dict[str, Any], folder: str) -> None:
+    """Set variables for the network; the job's own, which the container has, take precedence."""
+    if spec.get("network"):
+        values = {name: os.environ[name] for name in spec["job_variables"] if name in os.environ}
+        use_network(spec["network"], folder)
+        set_variables(os.environ, values)
+
+
 def main(arguments: list[str]) -> int:
     folder, spec = Folder(arguments[0]), read_spec(arguments[1:])
+    use_company_network(spec, folder.path)
     folder.write("spec.json", spec)
     return Pod(folder, spec).run()
 
