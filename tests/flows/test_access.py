@@ -138,6 +138,7 @@ async def test_iap_allows_only_its_relay(project: Project) -> None:
         if diagnostic and "external addresses" in diagnostic.summary
     ]
     assert "Cloud NAT" in warning.detail
+    assert "    network: {nat: true}" in warning.hint
     assert "install tpuctl" not in warning.detail, "it comes from the bucket"
     assert (await bench.stack.plan()).plan.is_empty
 

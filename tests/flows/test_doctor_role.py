@@ -57,6 +57,17 @@ async def test_role_is_sufficient(
     assert OWNER not in callers
 
 
+async def test_role_is_sufficient_for_nat(
+    null_cloud: LocalCloud, tmp_path: Path, as_robot: Callable[[Pipeline], None]
+) -> None:
+    pipeline = Pipeline(null_cloud, tmp_path, "vm")
+    with pipeline.file.open("a", encoding="utf-8") as file:
+        file.write("network: {ssh: internal, nat: true}\n")
+    pipeline.let_robot(pipeline.role().permissions)
+    as_robot(pipeline)
+    await pipeline.work()
+
+
 async def check_permission_is_required(
     cloud: LocalCloud,
     folder: Path,

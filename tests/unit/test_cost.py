@@ -12,6 +12,7 @@ from tpuctl.model.cost.cost import (
     controller_cost,
     disk_cost,
     egress_price,
+    nat_cost,
     node_cost,
     spent,
     storage_cost,
@@ -103,6 +104,15 @@ def test_address_and_egress_cost() -> None:
     same = egress_price("europe-west4", "europe-west4")
     assert same is not None and same.amount == 0
     assert egress_price("northamerica-south1", "europe-west4") is None
+
+
+def test_nat_cost() -> None:
+    """cloud.google.com/nat/pricing: capped at 32 machines; its address costs as others in use."""
+    assert nat_cost(4).per_hour == pytest.approx(4 * 0.0014 + 0.005)
+    assert nat_cost(64).per_hour == pytest.approx(0.044 + 0.005)
+    assert str(nat_cost(4)) == (
+        "Cloud NAT for 4 machines: $0.0106/h (with its address; traffic $0.045 per GB)"
+    )
 
 
 def test_cost_sum() -> None:

@@ -35,6 +35,7 @@ from tpuctl.resources.access.policy_grants import Grants
 from tpuctl.resources.access.secret_grants import ABSENT
 from tpuctl.resources.base import StackResource
 from tpuctl.resources.composition import KINDS, kind_of, resources_of
+from tpuctl.resources.network.nat import NatState
 from tpuctl.resources.network.network import Networks, RuleState
 from tpuctl.resources.project.project import ProjectState
 from tpuctl.resources.tpu.queued_resource import Request
@@ -114,6 +115,13 @@ def group(facts: dict[str, Any]) -> Group:
     return Group(types.InstanceGroupManager(manager), tuple(managed), tuple(machines))
 
 
+def nat(facts: dict[str, Any]) -> NatState:
+    router = None
+    if "description" in facts:
+        router = compute_types().Router({"description": facts["description"]})
+    return NatState(router, facts.get("serves", False), facts.get("other", ""))
+
+
 # Responses of the official clients, created from a case's values.
 OBSERVED = {
     "account": ServiceAccount,
@@ -129,6 +137,7 @@ OBSERVED = {
     "group": group,
     "instance": lambda facts: compute_types().Instance(facts),
     "key": lambda facts: KeyState(**facts),
+    "nat": nat,
     "network": lambda facts: Networks(facts["usable"], facts.get("own")),
     "node": Node,
     "node-grants": grants,

@@ -87,6 +87,11 @@ def test_project_and_type_are_enough(tmp_path: Path) -> None:
             NODE + f"network: {{name: {HOST}, subnetwork: s}}\n",
             ("Address range in a host project", "3"),
         ),
+        (MINIMAL + "network:\n  nat: true\n", ("Cloud NAT with external addresses", "4")),
+        (
+            MINIMAL + f"network: {{name: {HOST}, subnetwork: s, ssh: iap, nat: true}}\n",
+            ("Cloud NAT in a host project", "3"),
+        ),
         (MINIMAL + "network: {name: projects/net-host/global/nets/s}\n", ("Invalid value", "3")),
         (MINIMAL + 'access:\n  ssh_key: "k\\nHost *"\n', ("Invalid value", "4")),
         (MINIMAL + 'job: {exclude: [a, "b\\e[2J"]}\n', ("Invalid value", "3")),

@@ -1,4 +1,4 @@
-"""Compute Engine machine types, and prices of machines, disks, storage, addresses and traffic.
+"""Compute Engine machine types, and prices of machines, disks, storage, addresses, NAT and traffic.
 
 The data is in `compute.toml`. None means that no price is published, never that something is free.
 Prices are list prices, without sustained or committed use discounts.
@@ -24,6 +24,8 @@ __all__ = [
     "machine_price",
     "machine_type",
     "machine_types",
+    "nat_price",
+    "nat_traffic_price",
     "storage_locations",
     "storage_price",
     "traffic_price",
@@ -119,6 +121,17 @@ def address_price(*, spot: bool = False) -> Price:
     """Price of an external IPv4 address in use."""
     capacity: Capacity = "spot" if spot else "on-demand"
     return Price(_data()["addresses"][capacity], _read(), capacity)
+
+
+def nat_price(machines: int) -> Price:
+    """Price of Cloud NAT without its addresses, for a number of machines that use it."""
+    table = _data()["nat"]
+    return Price(min(machines * table["machine"], table["most"]), _read())
+
+
+def nat_traffic_price() -> Rate:
+    """Price of a GB through Cloud NAT, in both directions."""
+    return Rate(_data()["nat"]["traffic"], "GB", _read(), is_general=True)
 
 
 def traffic_price(origin: str, destination: str) -> Rate | None:

@@ -29,6 +29,7 @@ from tpuctl.resources.machines.disk import DataDisk
 from tpuctl.resources.network.address import Address
 from tpuctl.resources.network.host_firewall import HostFirewall
 from tpuctl.resources.network.iap_tunnel import IapTunnel
+from tpuctl.resources.network.nat import Nat
 from tpuctl.resources.network.network import Firewall, Network
 from tpuctl.resources.network.private_access import PrivateAccess
 from tpuctl.resources.network.ssh_deny_rule import SshDenyRule
@@ -70,6 +71,7 @@ KINDS: tuple[type[CloudKind], ...] = (
     Network,
     Firewall,
     PrivateAccess,
+    Nat,
     IapTunnel,
     Project,
     Services,
@@ -120,6 +122,7 @@ def resources_of(
         ServiceAccount(stack, cloud),
         WatchdogRole(stack, cloud),
         PrivateAccess(network),
+        Nat(network),
         RecoveryRole(stack, cloud, tpu_kinds),
         AccountGrants(stack, cloud),
         NodeGrants(stack, cloud),

@@ -433,9 +433,21 @@ async def test_internet_needs_external_address_and_google_private_access(
     bucket = "https://storage.googleapis.com/storage/v1/b/missing"
     assert '"code": 401' in await curl("outside", bucket)
     assert "no Private Google Access" in await curl("inside", bucket)
+    routers = f"{COMPUTE}/regions/{REGION}/routers"
+    nat = {
+        "name": "nat",
+        "natIpAllocateOption": "AUTO_ONLY",
+        "sourceSubnetworkIpRangesToNat": "ALL_SUBNETWORKS_ALL_IP_RANGES",
+    }
+    body = {"name": "way", "network": "global/networks/default", "nats": [nat]}
+    await networks.call("POST", routers, body)
+    assert "502 Bad Gateway" in await curl("inside", package), "through Cloud NAT"
+    assert '"code": 401' in await curl("inside", bucket), "which enables Private Google Access"
+    await networks.call("DELETE", f"{routers}/way")
+    assert "no Private Google Access" in await curl("inside", bucket)
     subnetwork = f"{COMPUTE}/regions/{REGION}/subnetworks/default"
-    body = {"privateIpGoogleAccess": True}
-    await networks.call("POST", f"{subnetwork}/setPrivateIpGoogleAccess", body)
+    access = {"privateIpGoogleAccess": True}
+    await networks.call("POST", f"{subnetwork}/setPrivateIpGoogleAccess", access)
     assert '"code": 401' in await curl("inside", bucket)
     assert "no external address" in await curl("inside", package)
 

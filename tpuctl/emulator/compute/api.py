@@ -321,6 +321,7 @@ COLLECTIONS = (
     "Regions",
     "Reservations",
     "ResourcePolicies",
+    "Routers",
     "Routes",
     "Snapshots",
     "StoragePools",
@@ -360,6 +361,7 @@ _PACES = {
     "compute.firewalls": (0.3, 10.0),  # guess
     "compute.metadata": (0.3, 8.0),  # guess
     "compute.subnetworks": (0.4, 15.0),  # guess
+    "compute.routers": (0.3, 8.0),  # guess
     "compute.routes": (0.3, 8.0),  # guess
     "compute.projects": (0.3, 8.0),  # guess
     "compute.addresses": (0.3, 8.0),  # guess

@@ -25,6 +25,7 @@ from tpuctl.emulator.compute.instances.instances import Instances
 from tpuctl.emulator.compute.instances.project import Projects
 from tpuctl.emulator.compute.networks.addresses import Addresses, GlobalAddresses
 from tpuctl.emulator.compute.networks.networks import Firewalls, Networks
+from tpuctl.emulator.compute.networks.routers import Routers
 from tpuctl.emulator.compute.networks.routes import Routes
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
 from tpuctl.emulator.compute.offerings.accelerator_types import AcceleratorTypes
@@ -78,6 +79,7 @@ class ComputeService(Service, MachineService):
             "InstanceTemplates": InstanceTemplates(context),
             "RegionInstanceTemplates": RegionInstanceTemplates(context),
             "ResourcePolicies": ResourcePolicies(context),
+            "Routers": Routers(context, self.subnetworks),
             "Routes": Routes(context, self.subnetworks),
             "StoragePools": StoragePools(context),
         }

@@ -20,6 +20,7 @@ from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 from tpuctl.emulator.machines.interface import ALLOWED, Verdict
+from tpuctl.emulator.state.cloud_nat import ROUTERS, translates
 from tpuctl.emulator.state.firewall_rules import EGRESS, INGRESS, Peer, deciding_rule
 from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.wire.machine_service import NetworkInterface
@@ -59,7 +60,7 @@ class NetworkPolicy:
                 loop.call_soon(call)
 
         with_machines = {kind for api in self._registry.apis for kind in api.with_machines}
-        self._store.watch({FIREWALLS, "setting", *with_machines}, schedule)
+        self._store.watch({FIREWALLS, ROUTERS, "setting", *with_machines}, schedule)
 
     def between(self, source: str, target: str, port: int) -> Verdict:
         """A connection of a machine to another one."""
@@ -122,13 +123,23 @@ class NetworkPolicy:
         interface = self._interface(source)
         if interface is None:
             return ALLOWED
-        if not interface.has_external_address:
+        if not interface.has_external_address and not self._has_nat(interface):
             return Verdict.denied(
                 f"{self.label(source)} has no external address, and network "
                 f"{_last(interface.network)} no Cloud NAT"
             )
         peer = Peer(None if address is None else IPv4Address(address))
         return self._check(EGRESS, interface, peer, port)
+
+    def _has_nat(self, interface: NetworkInterface) -> bool:
+        """Whether a NAT translates a machine's address: one of its network, in its region."""
+        region = interface.subnetwork.rpartition("/subnetworks/")[0]
+        return bool(region) and any(
+            translates(nat, interface.subnetwork)
+            for router in self._store.list_json(ROUTERS, f"{region}/routers/")
+            if router["network"] == interface.network
+            for nat in router.get("nats", ())
+        )
 
     def limits_egress(self, source: str) -> bool:
         """Whether the network of a machine has rules for outgoing connections."""
@@ -142,8 +153,13 @@ class NetworkPolicy:
         interface = self._interface(source)
         if interface is None or interface.is_managed:
             return ALLOWED
-        subnetwork = self._subnetwork(interface)
-        if not interface.has_external_address and not subnetwork.get("privateIpGoogleAccess"):
+        has_way = (
+            interface.has_external_address
+            or self._subnetwork(interface).get("privateIpGoogleAccess")
+            # It enables the other (cloud.google.com/nat/docs/nat-product-interactions).
+            or self._has_nat(interface)
+        )
+        if not has_way:
             return Verdict.denied(
                 f"{self.label(source)} has no external address, and subnetwork "
                 f"{_last(interface.subnetwork)} no Private Google Access"

@@ -24,6 +24,7 @@ from tpuctl.model.logs.progress import LINES, TAIL, Progress, progress_of
 from tpuctl.model.status.inventory import with_requests
 from tpuctl.model.status.snapshot import JobSnapshot, Snapshot, StackStatus
 from tpuctl.model.text.record_parsing import parse_answer
+from tpuctl.resources.network.nat import Nat
 
 if TYPE_CHECKING:
     from tpuctl.remote.ssh import SshTransport
@@ -43,11 +44,13 @@ async def status(context: Context, *, is_partial: bool = False) -> StackStatus:
     """
     stack = context.stack
     unlisted: dict[str, TpuctlError] = {}
+    # Only these spend a call on it.
+    may_have_nat = Nat.applies(stack) or not context.has_file
     listed = await list_resources(
         context.cloud,
         stack.project,
         stack=stack.name,
-        include=lambda kind: kind.is_billable,
+        include=lambda kind: kind.is_billable and (kind is not Nat or may_have_nat),
         must_exist=not (context.has_file and stack.file.project.create),
         unused_apis=stack.unused_apis if context.has_file else (),
         on_error=lambda kind, error: unlisted.update({f"{kind.kind}/*": error}),

@@ -46,6 +46,7 @@ from tpuctl.model.cost.stack_cost import cost_of, fallback_costs
 from tpuctl.model.events import WarningIssued
 from tpuctl.model.plan import Action, Plan
 from tpuctl.model.stack.candidates import Candidate
+from tpuctl.model.stack.network_reference import nat_commands
 from tpuctl.model.stack.spending import BudgetUse, Spending
 from tpuctl.model.stack.stack import Stack
 from tpuctl.model.status.charges import is_charged
@@ -65,6 +66,7 @@ from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.machines.disk import DataDisk
 from tpuctl.resources.network.host_firewall import HostFirewall
 from tpuctl.resources.network.host_project import agent_warnings
+from tpuctl.resources.network.nat import Nat
 from tpuctl.resources.network.network import Network
 from tpuctl.resources.network.worker_rule import closed_ports_warning
 from tpuctl.resources.project.bucket import Bucket
@@ -266,7 +268,7 @@ async def prepare_up(
                 item
                 for item in of_stack
                 if is_left_over(item, stack_in_use, used, addresses)
-                and not _is_controller(item, stack_in_use)
+                and not _is_of_controller(item, stack_in_use)
             ],
             stack_in_use,
             cloud,
@@ -345,8 +347,11 @@ async def _refuse_lost_account(stack: Stack, plan: Plan, resources: Sequence[Res
         )
 
 
-def _is_controller(item: InventoryItem, stack: Stack) -> bool:
-    """Whether it is the stack's controller, or its boot disk, where it stays when the TPU moves."""
+def _is_of_controller(item: InventoryItem, stack: Stack) -> bool:
+    """Whether it is the stack's controller, its boot disk, or its NAT, where it stays when the TPU
+    moves."""
+    if item.kind == Nat.kind:
+        return item.serves(stack.zone_of_controller)
     kinds = (Controller.kind, DataDisk.kind)
     here = (stack.names.controller, stack.zone_of_controller)
     return item.kind in kinds and (item.name, item.zone) == here
@@ -468,17 +473,16 @@ def _runtime_warnings(prepared: Prepared) -> Sequence[Diagnostic]:
 
 
 def _without_addresses(stack: Stack) -> Diagnostic:
-    network = "default" if stack.network_name == "auto" else stack.network_name
+    if stack.has_shared_network:
+        commands = nat_commands(stack.network_project, stack.network_name, stack.region)
+        way = f"ask its administrator for Cloud NAT:\n{commands}"
+    else:
+        way = "have `up` create Cloud NAT, billed hourly:\n    network: {nat: true}"
     return Diagnostic(
         "Machines without external addresses",
         "without Cloud NAT in the network they reach only the bucket and Google's APIs: no PyPI, "
         "no downloads of data",
-        "Upload packages with the job (job: {wheels: wheels}), or create Cloud NAT, billed hourly:"
-        f"\n    gcloud compute routers create nat --project={stack.network_project} "
-        f"--network={network} --region={stack.region}"
-        f"\n    gcloud compute routers nats create nat --project={stack.network_project} "
-        f"--router=nat --region={stack.region} --auto-allocate-nat-external-ips "
-        "--nat-all-subnet-ip-ranges",
+        f"Upload packages with the job (job: {{wheels: wheels}}), or {way}",
     )
 
 

@@ -22,12 +22,14 @@ from tpuctl.catalog import (
     machine_is_offered,
     machine_price,
     machine_type,
+    nat_price,
+    nat_traffic_price,
     node_price,
     region_of,
     storage_price,
     traffic_price,
 )
-from tpuctl.units import billed_size, dollars
+from tpuctl.units import billed_size, counted, dollars
 
 GB = 2**30  # as Google charges disks, memory, storage and traffic
 UNKNOWN = "unknown"
@@ -177,6 +179,16 @@ def address_cost(count: int = 1, *, spot: bool = False) -> CostLine:
     return _priced(
         "external address", f"{count} external addresses", address_price(spot=spot), count
     )
+
+
+def nat_cost(machines: int = 0) -> CostLine:
+    """Cost of a Cloud NAT with one address, which is enough for a thousand machines, and of those
+    machines that use it."""
+    used, address, traffic = nat_price(machines), address_price(), nat_traffic_price()
+    item = f"Cloud NAT for {counted(machines, 'machine')}" if machines else "Cloud NAT"
+    more = "" if machines else f", each machine {dollars(nat_price(1).per_hour)}/h"
+    note = f"with its address{more}; traffic {traffic}"
+    return CostLine(item, used.per_hour + address.per_hour, note, used.read)
 
 
 def with_addresses(line: CostLine, count: int, *, spot: bool) -> CostLine:

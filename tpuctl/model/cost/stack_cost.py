@@ -13,6 +13,7 @@ from tpuctl.model.cost.cost import (
     address_cost,
     controller_cost,
     disk_cost,
+    nat_cost,
     node_cost,
     spent,
     storage_cost,
@@ -36,6 +37,7 @@ def cost_of(stack: Stack) -> Cost:
             *_controller(stack),
             *_data_disks(stack),
             *_addresses(stack),
+            *_nat(stack),
             replace(bucket, item=f"bucket in {stack.bucket_location}"),
         )
     )
@@ -43,9 +45,9 @@ def cost_of(stack: Stack) -> Cost:
 
 def hourly_rates(stack: Stack) -> dict[str, float]:
     """Dollars an hour, as far as prices are known, of what may exist without the rest: by item of
-    the stack's ledger, with the external addresses of its machines."""
+    the stack's ledger, with the external addresses of its machines, or their NAT."""
     parts = {
-        TPU: (_tpu(stack), _worker_addresses(stack), stack.is_spot),
+        TPU: ([*_tpu(stack), *_nat(stack)], _worker_addresses(stack), stack.is_spot),
         CONTROLLER: (_controller(stack), _controller_addresses(stack), False),
         DISKS: (_data_disks(stack), 0, False),
     }
@@ -105,10 +107,19 @@ def _addresses(stack: Stack) -> Iterable[CostLine]:
         yield address_cost(workers + others)
 
 
+def _nat(stack: Stack) -> list[CostLine]:
+    if not stack.file.network.nat:
+        return []
+    return [nat_cost(_workers(stack) + int(stack.controller is not None))]
+
+
 def _worker_addresses(stack: Stack) -> int:
-    """The external addresses of the workers; a TPU node has none."""
-    is_inner = stack.is_node or stack.file.network.ssh != "external"
-    return 0 if is_inner else len(stack.nodes) * stack.accelerator.workers
+    return _workers(stack) if stack.file.network.ssh == "external" else 0
+
+
+def _workers(stack: Stack) -> int:
+    """The workers that are machines in the stack's network: of a TPU node, none is."""
+    return 0 if stack.is_node else len(stack.nodes) * stack.accelerator.workers
 
 
 def _controller_addresses(stack: Stack) -> int:

@@ -78,7 +78,15 @@ def _may_exist(name: str) -> bool:
 
 
 def network_problems(file: StackFile, where: Callable[[str], str]) -> Iterator[Diagnostic]:
-    """Invalid values and combinations of `network.ssh` and `network.allow_from`."""
+    """Invalid values and combinations of `network.ssh`, `nat` and `allow_from`."""
+    if file.network.nat and file.network.ssh == "external":
+        yield Diagnostic(
+            "Cloud NAT with external addresses",
+            "network.nat has no effect with ssh: external: machines with external addresses reach "
+            "the internet through them",
+            "Remove nat, or use\n    network: {ssh: iap, nat: true}",
+            where("network.nat"),
+        )
     if file.network.allow_from and file.network.ssh == "iap":
         yield Diagnostic(
             "Address ranges with IAP",

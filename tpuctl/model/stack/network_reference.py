@@ -36,6 +36,16 @@ def host_project(file: StackFile) -> str:
     return "" if project == file.project.id else project
 
 
+def nat_commands(project: str, network: str, region: str) -> str:
+    """How an administrator creates Cloud NAT for all subnetworks of a network in a region."""
+    where = f"--project={project} --region={region}"
+    return (
+        f"    gcloud compute routers create nat {where} --network={network}\n"
+        f"    gcloud compute routers nats create nat {where} --router=nat "
+        "--auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges"
+    )
+
+
 def reference_problems(
     file: StackFile, zones: Collection[str], where: Callable[[str], str]
 ) -> Iterator[Diagnostic]:
@@ -70,6 +80,15 @@ def reference_problems(
             "To list those that you may use:\n"
             f"    gcloud compute networks subnets list-usable --project={host}",
             where("network.name"),
+        )
+    if network.nat:
+        yield Diagnostic(
+            "Cloud NAT in a host project",
+            f"network.nat would create a router in project {host}, whose network is its "
+            "administrator's (Shared VPC)",
+            "Remove nat. Unless the network has a NAT, ask the administrator to run\n"
+            + nat_commands(host, reference(network.name).name, "REGION"),
+            where("network.nat"),
         )
     if file.tpu.kind == "node" and network.node_range != "service-networking":
         yield Diagnostic(

@@ -432,6 +432,11 @@ class NetworkSection(Section):
         "`allow_from`. internal: to internal addresses, without external ones. iap: through "
         "Identity-Aware Proxy, without external addresses.",
     )
+    nat: bool = Field(
+        False,
+        description="Create Cloud NAT in the TPU's region, through which machines without external "
+        "addresses reach the internet. `down` deletes it.",
+    )
     allow: tuple[Port, ...] = Field(
         (), description="Additional ports to allow: http, https, tcp:6006."
     )

@@ -192,7 +192,8 @@ class Stack:
     @property
     def has_internet(self) -> bool:
         """Whether machines can download: those without external addresses may lack Cloud NAT."""
-        return self.file.network.ssh == "external" or self.file.network.proxy is not None
+        network = self.file.network
+        return network.ssh == "external" or network.nat or network.proxy is not None
 
     @property
     def image_python(self) -> str:

@@ -185,6 +185,11 @@ class Names:
         return f"{self.owner}-net"
 
     @property
+    def nat(self) -> str:
+        """The Cloud Router with the NAT of the stack's machines, and that NAT."""
+        return f"{self.owner}-nat"
+
+    @property
     def ssh_rule(self) -> str:
         return f"{self._in_network}-ssh"
 

@@ -57,7 +57,7 @@ TAKE_DOWN = ("compute.instances.get", "compute.instances.delete")
 TAKE_DOWN_DISKS = ("compute.disks.get", "compute.disks.delete", "compute.zoneOperations.get")
 # What only a user's `down` needs, to find what is left over.
 CLEANUP = {
-    *("compute.addresses.list", "compute.disks.list"),
+    *("compute.addresses.list", "compute.disks.list", "compute.routers.list"),
     *("compute.instanceTemplates.list", "compute.resourcePolicies.list"),
 }
 # With OS Login, to log in to the machines that run jobs, with sudo.

@@ -34,12 +34,14 @@ NETWORK = "network.json"  # beside them, what `use_network` reads
 
 
 def prerequisites(stack: Stack) -> set[str]:
-    """What must exist before any machine: its account, and the permission to delete it at its
-    limits.
+    """What must exist before any machine: its account, the permission to delete it at its limits,
+    and its way to the internet.
 
     So a machine is never charged without a watchdog that may delete it.
     """
     needed = {f"account/{stack.names.service_account}"} if stack.creates_service_account else set()
+    if stack.file.network.nat:
+        needed.add(f"nat/{stack.names.nat}")
     if stack.budget is not None:
         needed.add(f"budget-grants/{stack.names.budget_bucket}")
     return needed | ({f"project-grants/{stack.project}"} if stack.has_limits else set())

@@ -107,6 +107,7 @@ class QueuedNodes(StackResource):
         read tpu.viewer tpu.nodes.get tpu.nodes.list
         create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
         create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
+        create compute.viewer compute.routers.list
         create iam.serviceAccountAdmin iam.serviceAccounts.list
         create iam.serviceAccountUser iam.serviceAccounts.actAs
         update:labels,tags,ssh-keys,limits,metadata tpu.admin tpu.nodes.update tpu.operations.get

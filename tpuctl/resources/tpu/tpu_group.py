@@ -74,7 +74,7 @@ class TpuGroup(MachineNode):
     permissions = """
         read compute.viewer compute.instanceGroupManagers.get compute.instanceGroupManagers.list
         read compute.viewer compute.instances.list
-        create compute.viewer compute.addresses.list compute.disks.list
+        create compute.viewer compute.addresses.list compute.disks.list compute.routers.list
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.create
         create compute.instanceAdmin.v1 compute.instanceGroupManagers.delete
         create compute.instanceAdmin.v1 compute.instanceGroups.delete

@@ -71,7 +71,7 @@ class TpuInstance(MachineNode):
     display_name = "node"
     permissions = """
         read compute.viewer compute.instances.get compute.instances.list
-        create compute.viewer compute.addresses.list compute.disks.list
+        create compute.viewer compute.addresses.list compute.disks.list compute.routers.list
         create compute.viewer compute.instanceGroupManagers.list compute.instanceTemplates.list
         create compute.viewer compute.resourcePolicies.list
         create compute.instanceAdmin.v1 compute.instances.create compute.instances.setLabels

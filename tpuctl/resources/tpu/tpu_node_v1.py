@@ -38,7 +38,7 @@ class RemoteNode(TpuApiNode):
         create tpu.admin tpu.nodes.create tpu.nodes.delete tpu.operations.get
         create compute.viewer compute.addresses.list compute.disks.list compute.instances.list
         create iam.serviceAccountAdmin iam.serviceAccounts.list
-        create compute.viewer compute.subnetworks.list
+        create compute.viewer compute.routers.list compute.subnetworks.list
         update:state tpu.admin tpu.nodes.start tpu.operations.get
     """
     optional: ClassVar = {"update": STACK_UPDATE}

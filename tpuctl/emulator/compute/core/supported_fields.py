@@ -82,6 +82,17 @@ ROUTE = _whole(
     *("description", "destRange", "name", "network", "nextHopGateway", "nextHopInstance"),
     *("nextHopIp", "priority", "tags"),
 )
+ROUTER: Fields = {
+    **_whole("bgp", "description", "encryptedInterconnectRouter", "name", "network"),
+    "nats": {
+        **_whole("autoNetworkTier", "effectiveTcpTimeWaitTimeoutSec", "endpointTypes"),
+        **_whole("enableDynamicPortAllocation", "enableEndpointIndependentMapping"),
+        **_whole("icmpIdleTimeoutSec", "logConfig", "maxPortsPerVm", "minPortsPerVm", "name"),
+        **_whole("natIpAllocateOption", "natIps", "sourceSubnetworkIpRangesToNat"),
+        **_whole("subnetworks", "tcpEstablishedIdleTimeoutSec", "tcpTimeWaitTimeoutSec"),
+        **_whole("tcpTransitoryIdleTimeoutSec", "type", "udpIdleTimeoutSec"),
+    },
+}
 START_WITH_KEYS: Fields = {
     "disks": {"source": None, "diskEncryptionKey": _whole("rawKey", "sha256")},
 }

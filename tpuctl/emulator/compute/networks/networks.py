@@ -11,6 +11,7 @@ from tpuctl.emulator.compute.core.context import FIREWALLS, NETWORKS, ROUTES, Co
 from tpuctl.emulator.compute.core.errors import bad_field, failed_in_use, not_found
 from tpuctl.emulator.compute.core.messages import LINK, message_of
 from tpuctl.emulator.compute.networks.subnetworks import Subnetworks
+from tpuctl.emulator.state.cloud_nat import ROUTERS
 from tpuctl.emulator.state.errors import unsupported_field
 from tpuctl.emulator.state.operations import Arguments
 from tpuctl.emulator.state.resource_names import full_network, relative_name
@@ -108,8 +109,9 @@ class Networks(Collection):
             for firewall, row in self._firewalls.items(f"projects/{project}/")
             if row["network"] == name
         ]
-        routes = self.context.items(ROUTES, f"projects/{project}/")
-        users += [route for route, row in routes if row["network"] == name]
+        for kind in (ROUTES, ROUTERS):
+            stored = self.context.items(kind, f"projects/{project}/")
+            users += [user for user, row in stored if row["network"] == name]
         users += self._subnetworks.custom_names(name)
         for service in self.context.registry.machine_services():
             users += service.users_of_network(name)

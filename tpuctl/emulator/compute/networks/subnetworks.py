@@ -20,6 +20,7 @@ from tpuctl.emulator.compute.core.fingerprint import fingerprint
 from tpuctl.emulator.compute.core.lists import listed_names
 from tpuctl.emulator.compute.core.messages import LINK, as_row, message_of
 from tpuctl.emulator.iam.policies import Policies, concurrent_change
+from tpuctl.emulator.state.cloud_nat import ROUTERS
 from tpuctl.emulator.state.errors import invalid
 from tpuctl.emulator.state.locations import auto_range, regions
 from tpuctl.emulator.state.operations import Arguments, Effect
@@ -206,6 +207,10 @@ class Subnetworks(Collection):
         for service in self.context.registry.machine_services():
             for user in service.users_of_network(name):
                 raise failed_in_use("subnetwork", name, user)
+        for router, row in self.context.items(ROUTERS, f"{name.rpartition('/subnetworks/')[0]}/"):
+            for nat in row.get("nats", ()):
+                if name in [entry["name"] for entry in nat.get("subnetworks", ())]:
+                    raise failed_in_use("subnetwork", name, router)
 
     def finish_patch(self, arguments: Arguments) -> None:
         name = arguments["target"]
