@@ -98,7 +98,7 @@ def test_unknown_path_is_not_found(cloud: Any) -> None:
             "/projects/local-project/zones/europe-west4-a/networkEndpointGroups/g",
             "google.cloud.compute.v1.NetworkEndpointGroups/Get",
         ),
-        ("GET", "/compute/v1/projects/local-project/aggregated/routers", "AggregatedList"),
+        ("GET", "/compute/v1/projects/local-project/aggregated/vpnTunnels", "AggregatedList"),
         ("GET", "/storage/v1/b/a-bucket/anywhereCaches", "storage.anywhereCaches"),
     ],
 )
