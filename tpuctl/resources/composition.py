@@ -178,11 +178,6 @@ def addresses_of(resources: Iterable[Resource]) -> set[str]:
     }
 
 
-def tpu_kind(stack: Stack) -> type[CloudKind]:
-    """The kind of the stack's TPU."""
-    return next(kind for kind in KINDS if kind.is_tpu and kind.applies(stack))
-
-
 def tpu_kinds(stack: Stack) -> list[type[CloudKind]]:
     """The kinds of the stack's TPU, and of what it is created from."""
     return [kind for kind in KINDS if belongs_to_tpu(kind) and kind.applies(stack)]

@@ -69,7 +69,8 @@ CONTROLLER_LOOKUP = ("compute.instances.get", "compute.instances.getGuestAttribu
 def at_all_places(stack: Stack, needed: Callable[[Stack], Iterable[str]]) -> tuple[str, ...]:
     """The permissions that are needed wherever the stack's TPU may be created without its user."""
     places = stack.controller_places if stack.has_recovery else (stack.candidate,)
-    names = (name for place in places for name in needed(stack.at(place)))
+    of_each_kind = {(place.alternative, place.api): place for place in places}.values()
+    names = (name for place in of_each_kind for name in needed(stack.at(place)))
     return tuple(dict.fromkeys(names))
 
 
