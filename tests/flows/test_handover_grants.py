@@ -44,6 +44,7 @@ KINDS = {
     "node": ("v3-8", "kind: node, capacity: preemptible", ""),
     "instance": ("v6e-4", "api: compute, capacity: spot", "controller: {}"),
     "group": ("v6e-16", "api: compute, capacity: spot", "controller: {}\n" + FAR),
+    "nat": ("v3-8", "capacity: spot", "controller: {}\nnetwork: {ssh: iap, nat: true}"),
     "any": ("v6e-4", "capacity: spot, any_of: [{api: tpu}, {api: compute}]", "controller: {}"),
 }
 ZONES = {"group": f"{V6E_ZONE}, us-central1-b"}  # which needs a template of its own
@@ -132,10 +133,15 @@ class Controller:
 def controller(
     project: Project, null_cloud: LocalCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], Awaitable[Controller]]:
+    last: list[Bench] = []
+
     async def make(kind: str) -> Controller:
+        if kind == "nat" and last:  # its NAT would serve the next stack, too
+            await last[-1].reopen().down()
         type_name, *sections = KINDS[kind]
         zones = ZONES.get(kind, V6E_ZONE if type_name.startswith("v6e") else ZONE)
         bench = project.stack(*sections, type_name=type_name, zones=zones)
+        last.append(bench)
         return await Controller(bench, null_cloud, tmp_path, monkeypatch).preempt_node()
 
     return make

@@ -52,9 +52,10 @@ RECOVERY_COMPUTE = (
     "compute.zoneOperations.list",
     "compute.networks.get",
 )
-# To delete, at the end, what is charged: the TPU, its disks, and itself.
+# To delete, at the end, what is charged: the TPU, its disks, their NAT, and itself.
 TAKE_DOWN = ("compute.instances.get", "compute.instances.delete")
 TAKE_DOWN_DISKS = ("compute.disks.get", "compute.disks.delete", "compute.zoneOperations.get")
+TAKE_DOWN_NAT = ("compute.routers.list", "compute.routers.delete", "compute.regionOperations.get")
 # What only a user's `down` needs, to find what is left over.
 CLEANUP = {
     *("compute.addresses.list", "compute.disks.list", "compute.routers.list"),
@@ -90,14 +91,18 @@ def recovery_permissions(stack: Stack, kinds: Iterable[type[CloudKind]]) -> tupl
     login = OS_LOGIN if stack.has_os_login else ()
     if stack.is_node:
         return RECOVERY + CONTROLLER_LOOKUP + login
-    disks = TAKE_DOWN_DISKS if stack.file.tpu.data_disks else ()
+    more = (
+        *(TAKE_DOWN_DISKS if stack.file.tpu.data_disks else ()),
+        *(TAKE_DOWN_NAT if stack.file.network.nat else ()),
+        *login,
+    )
     if stack.is_compute:
         lines = (line.split() for kind in kinds for line in kind.permissions.strip().splitlines())
         needed = (names for step, _, *names in lines if not step.startswith("update"))
         create = {name for names in needed for name in names if name.startswith("compute.")}
         create -= CLEANUP
-        return tuple(sorted({*create, *RECOVERY_COMPUTE, *TAKE_DOWN, *disks, *login}))
-    return RECOVERY + TAKE_DOWN + disks + login
+        return tuple(sorted({*create, *RECOVERY_COMPUTE, *TAKE_DOWN, *more}))
+    return RECOVERY + TAKE_DOWN + more
 
 
 class ProjectRole(StackResource):
