@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.rule_checker import RuleChecker
 from tpuctl.errors import Refused
 from tpuctl.model.stack.stack import Stack, read_stack
 from tpuctl.preflight import check
@@ -23,6 +24,7 @@ from tpuctl.preflight.check import (
     program_target,
     target_of,
 )
+from tpuctl.preflight.findings import Target
 from tpuctl.preflight.submit_gate import runnable
 
 ON_HOST = {"tensorflow_host", "tensorflow_input"}  # of programs that may use TensorFlow
@@ -59,6 +61,17 @@ def test_garbage_collection_is_paused(
     assert after == was_enabled
 
 
+@pytest.mark.parametrize(("requirement", "count"), [("torch_xla", 1), ("torch-tpu", 0)])
+def test_rules_about_torch_xla_are_not_for_torch_tpu(
+    tmp_path: Path, requirement: str, count: int
+) -> None:
+    """`import torch` loads torch-tpu: scripts need not name it."""
+    source = "import torch\n\nbatch = torch.ones(4).cuda()\n"
+    checker = RuleChecker(tmp_path, "TPU701")
+    files = {"requirements.txt": f"{requirement}\n"}
+    assert len(checker.findings(source, Target(framework="torch"), files)) == count
+
+
 @pytest.mark.parametrize(
     ("source", "packages"),
     [
@@ -67,6 +80,7 @@ def test_garbage_collection_is_paused(
         ("import tensorflow", {"tensorflow_steps"} | ON_HOST),
         ("import jax", {"jax", "jax_host", "jax_processes"}),
         ("import torch_xla", {"torch", "torch_processes"}),
+        ("import torch_tpu", set()),
     ],
 )
 def test_rules_about_frameworks_are_imported_if_used(

@@ -28,6 +28,7 @@ OLDER = "tpu-vm-tf-2.16.1-pod-pjrt"
         ("def main():\n    import jax.numpy as jnp\n", "jax"),
         ("import os, optax\n", "jax"),
         ("import torch\nimport torch_xla.core.xla_model as xm\n", "torch"),
+        ("import torch\nimport torch_tpu\n", "torch"),
         ("import tensorflow as tf\n", "tensorflow"),
         ("import keras\n", "tensorflow"),
         ("import jax\nimport tensorflow as tf  # tf.data\n", "tensorflow"),
@@ -65,6 +66,8 @@ def imported_framework(folder: Path, source: str) -> Framework | None:
             "torch",
             "requirements.txt",
         ),
+        ({"requirements.txt": "torch==2.13.0\ntorch_tpu==0.2.0\n"}, "torch", "requirements.txt"),
+        ({"requirements.txt": "jax\ntorch-tpu\n"}, "torch", "requirements.txt"),  # Pallas kernels
         ({"requirements.txt": "tensorflow-tpu==2.19.1\n"}, "tensorflow", "requirements.txt"),
         # TensorFlow loads JAX's data, unless JAX has no support for TPUs.
         ({"requirements.txt": "jax[tpu]\ntensorflow\n"}, "jax", "requirements.txt"),

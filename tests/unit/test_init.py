@@ -157,7 +157,9 @@ def test_job_is_detected(
             {"a/train.py": "import jax", "a/pyproject.toml": "[project]\ndependencies = ['jax']"},
             "jax[tpu] on a TPU: add it to a/pyproject.toml",
         ),
-        ({"train.py": "import torch"}, "train.py imports torch without torch_xla"),
+        ({"train.py": "import torch"}, "train.py imports torch without torch_tpu or torch_xla"),
+        ({"train.py": "import torch_tpu"}, "PyTorch needs torch_tpu on a TPU"),
+        ({"train.py": "import torch_xla"}, "PyTorch needs torch_xla[tpu] on a TPU"),
         (
             {"src/train.py": "import keras", "requirements.txt": "numpy"},
             "requirements.txt is not next to src/train.py",
@@ -173,8 +175,11 @@ def test_what_keeps_job_from_running_is_said(
     assert any(note in text for text in job.notes), job.notes
 
 
-def test_complete_job_has_no_notes(folder: Path) -> None:
-    write(folder, {"train.py": "import jax", "requirements.txt": "jax[tpu]==0.10.2\n"})
+@pytest.mark.parametrize(
+    ("module", "requirement"), [("jax", "jax[tpu]==0.10.2"), ("torch", "torch_tpu==0.2.0")]
+)
+def test_complete_job_has_no_notes(module: str, requirement: str, folder: Path) -> None:
+    write(folder, {"train.py": f"import {module}", "requirements.txt": f"{requirement}\n"})
     job = detect_job(folder)
     assert job is not None
     assert job.notes == ()

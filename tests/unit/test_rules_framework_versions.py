@@ -26,6 +26,9 @@ REJECTED = {
     "jax[tpu]>=0.7": (1, "needs Python 3.11 or later", "3.10"),
     "jax[tpu]==0.12.0.1": (1, "needs Python 3.12 or later", "3.10"),
     "torch_tpu==0.2.0": (1, "needs Python 3.11 to 3.14", "3.10"),
+    "numpy\ntorch==2.10.0\ntorch_tpu==0.2.0": (2, "requires torch>=2.11.0,<=2.15.0", "3.12"),
+    "libtpu==0.0.49\ntorch_tpu==0.2.0": (1, "torch-tpu==0.2.0 needs libtpu>=0.0.50", "3.12"),
+    "torch_xla[tpu]==2.9.0\ntorch_tpu==0.2.0": (1, "different releases of torch", "3.12"),
     "numpy\nlibtpu==0.0.52": (2, "libtpu==0.0.52 needs Python 3.11 or later", "3.10"),
     "jax[tpu]==0.6.2\ntorch==2.15.0": (
         2,
@@ -49,6 +52,8 @@ ACCEPTED_FOR = [
     ("tensorflow-tpu==2.20.0", "3.13"),
     ("torch==2.9.0\ntorch_xla[tpu]==2.9.0", "3.12"),
     ("torch_tpu", "3.14"),
+    ("torch==2.13.0\ntorch_tpu==0.2.0\njax", "3.12"),
+    ("tensorflow-tpu==2.20.0\ntorch_tpu==0.2.0", "3.12"),
 ]
 # Requirements for which there is nothing to say.
 ACCEPTED = {

@@ -48,6 +48,7 @@ REQUIREMENTS = ("requirements.txt", "pyproject.toml")
 SPOT = re.compile(r"(?m)^  capacity: spot\b")
 COMMENT_COLUMN = 44
 NEEDED = {"jax": "jax[tpu]", "torch": "torch_xla[tpu]"}  # the images have neither
+BRINGS_LIBTPU = ("libtpu", "torch-tpu")
 
 
 @dataclass(frozen=True)
@@ -193,13 +194,14 @@ def detect_job(folder: Path) -> DetectedJob | None:
     if not requirements and (elsewhere := _requirements(folder, None)):
         notes.append(f"{elsewhere} is not next to {name}: it will not be installed.")
     if choice is None and "torch" in modules_of_script(script):
-        notes.append(f"{name} imports torch without torch_xla, which a TPU needs.")
+        notes.append(f"{name} imports torch without torch_tpu or torch_xla: a TPU needs one.")
     framework = None if choice is None else choice.framework
     if framework is not None and framework in NEEDED:
         listed = required(script.parent, None, script)
-        if not any("tpu" in package.extras or package.name == "libtpu" for package in listed):
+        if not any("tpu" in package.extras or package.name in BRINGS_LIBTPU for package in listed):
             file = name.with_name(requirements or REQUIREMENTS[0])
-            needed = NEEDED[framework]
+            is_torch_tpu = "torch_tpu" in modules_of_script(script)
+            needed = "torch_tpu" if is_torch_tpu else NEEDED[framework]
             notes.append(f"{TITLES[framework]} needs {needed} on a TPU: add it to {file}.")
     return DetectedJob(name, choice, requirements, tuple(notes))
 

@@ -18,21 +18,23 @@ Framework = Literal["tensorflow", "jax", "torch", "other"]
 TITLES: Mapping[Framework, str] = {
     "tensorflow": "TensorFlow",
     "jax": "JAX",
-    "torch": "PyTorch/XLA",
+    "torch": "PyTorch",
     "other": "another framework",
 }
 
+# The packages by which PyTorch computes on TPUs. torch-tpu succeeds PyTorch/XLA.
+TORCH_DRIVERS = ("torch-tpu", "torch-xla")
 # Top-level modules. PyTorch alone is not among them: it may only load data.
 MODULES: Mapping[str, Framework] = {
     **dict.fromkeys(("equinox", "flax", "haiku", "jax", "jaxlib", "optax", "orbax"), "jax"),
-    "torch_xla": "torch",
+    **dict.fromkeys(("torch_tpu", "torch_xla"), "torch"),
     **dict.fromkeys(("keras", "tensorflow", "tf_keras"), "tensorflow"),
 }
 # Packages, by their normalized names.
 PACKAGES: Mapping[str, Framework] = {
     **dict.fromkeys(("dm-haiku", "equinox", "flax", "jax", "jaxlib", "optax"), "jax"),
     **dict.fromkeys(("orbax", "orbax-checkpoint"), "jax"),
-    "torch-xla": "torch",
+    **dict.fromkeys(TORCH_DRIVERS, "torch"),
     **dict.fromkeys(("keras", "tensorflow", "tensorflow-cpu", "tf-keras"), "tensorflow"),
 }
 # Of which a program has one only if JAX runs its model; it may load data with TensorFlow.
@@ -108,7 +110,7 @@ def framework_of_requirements(requirements: Iterable[Requirement]) -> Framework 
     for requirement in requirements:
         if requirement.name == "jax" and "tpu" in requirement.extras:
             drivers.add("jax")
-        elif requirement.name == "torch-xla":
+        elif requirement.name in TORCH_DRIVERS:
             drivers.add("torch")
         elif requirement.name == "tensorflow-tpu":
             drivers.add("tensorflow")

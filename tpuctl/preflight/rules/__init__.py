@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tpuctl.preflight.analysis.program.source import Project
+from tpuctl.preflight.analysis.requirements import requirements_of
 from tpuctl.preflight.analysis.torch.usage import is_torch_on_tpu
 from tpuctl.preflight.findings import Finding, Rule, Target
 
@@ -21,14 +22,27 @@ NOT_PYTHON = "TPU000"  # the only rule that applies to files that cannot be pars
 CODE_PREFIX = re.compile(r"TPU\d*")
 Find = Callable[[Project, Target], Iterable[Finding]]
 Value = TypeVar("Value")
+
+
+def _is_for_torch_xla(project: Project, target: Target) -> bool:
+    """The device of torch-tpu needs other advice. `import torch` loads it: scripts need not."""
+    if project.uses_torch_xla:
+        return True
+    return (
+        is_torch_on_tpu(project, target)
+        and not project.drives_torch
+        and all(entry.name != "torch-tpu" for entry in requirements_of(project, target))
+    )
+
+
 # Not those of HOST_PACKAGES: TensorFlow may train a model of another library.
 FRAMEWORKS: Mapping[str, Callable[[Project, Target], bool]] = {
     "jax": lambda project, target: project.uses_jax,
     "jax_host": lambda project, target: project.uses_jax,
     "jax_processes": lambda project, target: project.uses_jax,
     "tensorflow_steps": lambda project, target: project.uses_tensorflow,
-    "torch": is_torch_on_tpu,
-    "torch_processes": is_torch_on_tpu,
+    "torch": _is_for_torch_xla,
+    "torch_processes": _is_for_torch_xla,
 }
 # What TensorFlow does on the host. Only a program of another framework that imports nothing of
 # TensorFlow or Keras certainly does none of it, and TPU nodes run no other framework.

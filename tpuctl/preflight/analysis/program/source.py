@@ -299,7 +299,7 @@ class Project:
     @property
     def may_use_tensorflow(self) -> bool:
         """Whether any file imports a package around TensorFlow, or none says what else it uses."""
-        return not (self.uses_jax or self.uses_torch_xla) or any(
+        return not (self.uses_jax or self.drives_torch) or any(
             package.startswith(TENSORFLOW_PACKAGES) for package in self.packages
         )
 
@@ -320,9 +320,14 @@ class Project:
         return "torch_xla" in self.packages
 
     @cached_property
+    def drives_torch(self) -> bool:
+        """Whether any file imports torch-tpu or PyTorch/XLA."""
+        return not self.packages.isdisjoint(("torch_tpu", "torch_xla"))
+
+    @cached_property
     def has_other_driver(self) -> bool:
-        """Whether JAX or PyTorch/XLA computes on the TPU, so that TensorFlow only loads data."""
-        return (self.uses_jax or self.uses_torch_xla) and not self.uses_name(STRATEGY)
+        """Whether JAX or PyTorch computes on the TPU, so that TensorFlow only loads data."""
+        return (self.uses_jax or self.drives_torch) and not self.uses_name(STRATEGY)
 
     @cached_property
     def packages(self) -> frozenset[str]:

@@ -54,7 +54,7 @@ def find(project: Project, target: Target) -> Iterator[Finding]:
                 hint = f"Use tensorflow=={version}, or choose another runtime."
             if loads_data:
                 hint = "Use the runtime without TensorFlow:\n    job: {framework: jax}"
-                if project.uses_torch_xla:
+                if project.drives_torch:
                     hint = hint.replace("jax", "torch")
             yield Finding(
                 RULE.code,

@@ -32,11 +32,12 @@ RULE = Rule(
     code="TPU505",
     name="framework-versions",
     severity=Severity.error,
-    summary="Versions of JAX, PyTorch/XLA, and libtpu that do not work together",
+    summary="Versions of JAX, PyTorch, and libtpu that do not work together",
     rationale=(
         "Each release of `jax[tpu]` requires one release of libtpu and its own jaxlib, and pip "
         "rejects requirements that name others. `torch_xla` is built for one release of `torch`, "
         "which pip does not check: with another, its import fails with an undefined symbol. "
+        "Its successor `torch_tpu` 0.2 requires torch 2.11 to 2.15, so that no torch fits both. "
         "JAX has no support for TPUs of its own: without libtpu it trains on the machine's CPUs. "
         "Each release has wheels for some versions of Python: JAX 0.7 and later need 3.11, JAX "
         "0.11 and later 3.12. Images with Ubuntu 22.04, those of all generations before "
@@ -70,6 +71,7 @@ class Release(NamedTuple):
     jaxlib_for_tpu: str = ""  # the lowest with the extra `tpu`, if that is another
 
 
+BRINGS_LIBTPU = ("tensorflow-tpu", "torch-tpu")  # without an extra
 DATA = Path(__file__).with_name("tpu505_releases.json")
 PIN = re.compile(r"\s*===?\s*v?(\d+(?:\.\d+)*)\s*")
 EXACT = re.compile(r"==\s*(\d+(?:\.\d+)*)(?:\.\*)?")  # a release or all of its patches
@@ -122,7 +124,7 @@ def _of_group(group: Sequence[Requirement], target: Target) -> Iterator[Finding]
 
 
 def _may_bring_libtpu(requirement: Requirement) -> bool:
-    drivers = ("libtpu", "libtpu-nightly", "torch-xla", "tensorflow-tpu")
+    drivers = ("libtpu", "libtpu-nightly", "torch-xla", *BRINGS_LIBTPU)
     return requirement.name in drivers or "tpu" in requirement.extras
 
 
@@ -180,7 +182,7 @@ def _installable(requirement: Requirement) -> dict[str, tuple[str, ...]]:
     """The Pythons of each release that a requirement allows, for which there is a libtpu, too."""
     wheels = dict(allowed_wheels(requirement))
     pins = _libtpu_by_release().get(requirement.name, {})
-    if requirement.name != "tensorflow-tpu" and "tpu" not in requirement.extras:
+    if requirement.name not in BRINGS_LIBTPU and "tpu" not in requirement.extras:
         return wheels
     for version, pythons in wheels.items():
         drivers = [
@@ -235,6 +237,16 @@ def _python_hint(requirement: Requirement, target: Target, advised: str | None) 
 
 def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:
     torch, xla = requirements.get("torch"), requirements.get("torch-xla")
+    tpu = requirements.get("torch-tpu")
+    if xla is not None and tpu is not None:
+        yield _finding(
+            xla,
+            f"{xla.text} and {tpu.text} need different releases of torch",
+            "Require one of them.",
+        )
+        return
+    if torch is not None and tpu is not None:
+        yield from _torch_of_torch_tpu(torch, tpu)
     if torch is None or xla is None:
         return
     version, xla_version = _pin(torch), _pin(xla)
@@ -244,6 +256,16 @@ def _torch(requirements: dict[str, Requirement]) -> Iterator[Finding]:
             f"{xla.text} was built for torch {_minor(xla_version)}, not {version}: importing "
             "torch_xla fails with an undefined symbol",
             f"Pin both to one release: torch~={_minor(xla_version)}.0",
+        )
+
+
+def _torch_of_torch_tpu(torch: Requirement, tpu: Requirement) -> Iterator[Finding]:
+    version, required = _pin(torch), _data()["torch_of_torch_tpu"].get(_pin(tpu) or "")
+    if version is not None and required is not None and not allows(required, version):
+        yield _finding(
+            torch,
+            f"{torch.text} cannot be installed: {tpu.text} requires torch{required}",
+            "Use a torch in that range.",
         )
 
 
@@ -289,7 +311,7 @@ def _libtpu(requirements: dict[str, Requirement]) -> Iterator[Finding]:
 def _libtpu_clauses(requirements: dict[str, Requirement]) -> Iterator[tuple[Requirement, str]]:
     for name, table in _libtpu_by_release().items():
         requirement = requirements.get(name)
-        if requirement is None or (name != "tensorflow-tpu" and "tpu" not in requirement.extras):
+        if requirement is None or (name not in BRINGS_LIBTPU and "tpu" not in requirement.extras):
             continue
         version = _pin(requirement)
         if version in table:
@@ -330,12 +352,10 @@ def _generation(requirements: dict[str, Requirement], generation: str) -> Iterat
 
 
 def _overlap(left: str, right: str) -> bool:
-    """Whether a version may meet both; one of them names a version or all of its patches."""
-    for clauses, others in ((left, right), (right, left)):
-        exact = EXACT.fullmatch(clauses)
-        if exact is not None and allows(others, exact[1]):
-            return True
-    return False
+    """Whether a version may meet both. If neither names a version or all of its patches, yes."""
+    pairs = ((EXACT.fullmatch(left), right), (EXACT.fullmatch(right), left))
+    exact = [(match[1], others) for match, others in pairs if match is not None]
+    return not exact or any(allows(others, version) for version, others in exact)
 
 
 def _names_other_index(file: Path) -> bool:
