@@ -49,6 +49,22 @@ def test_worker_environment_of_runtime(
 
 
 @pytest.mark.parametrize(
+    ("framework", "type_name", "index"),
+    [("torch", "v6e-16", "3"), ("torch", "v6e-4", None), ("jax", "v6e-16", None)],
+)
+def test_machines_of_torch_tpu_have_their_rank(
+    tmp_path: Path, framework: str, type_name: str, index: str | None
+) -> None:
+    """`set_tpu_launch_env()` of torch-tpu takes an index to mean several hosts."""
+    tpu = f"tpu: {{api: compute, type: {type_name}, zones: [us-east5-b]}}"
+    stack = bert_stack(tmp_path, f"{tpu}\njob: {{framework: {framework}}}")
+    submission = Submission.of(stack, tmp_path / "job.py")
+    submission = replace(submission, machines=replace(submission.machines, topology="4x4"))
+    variables = worker_environment(submission, record_of(submission), submission.workers[-1])
+    assert variables.get("JOB_COMPLETION_INDEX") == index
+
+
+@pytest.mark.parametrize(
     ("runtime", "endpoints", "expected"),
     [
         (

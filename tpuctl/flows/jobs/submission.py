@@ -357,6 +357,10 @@ def worker_environment(submission: Submission, record: JobRecord, worker: int) -
     }
     if submission.machines.topology:
         variables |= _machine_variables(submission, worker, workers_per_node)
+        if len(nodes) == 1 and workers_per_node > 1 and _is_torch(submission):
+            # By which torch-tpu ranks hosts, as in an indexed job of Kubernetes; TPU_WORKER_ID, it
+            # does not read (torch_tpu/_internal/distributed/distributed.py of 0.2.0).
+            variables["JOB_COMPLETION_INDEX"] = str(worker)
     if "-pod" in submission.machines.runtime and is_tensorflow(submission.framework):
         variables["TPU_LOAD_LIBRARY"] = "0"
     return variables
@@ -393,6 +397,10 @@ def _slice_variables(submission: Submission, worker: int) -> dict[str, str]:
         "TPUCTL_SLICES": str(submission.slices),
         **dict(zip(MEGASCALE, values, strict=True)),
     }
+
+
+def _is_torch(submission: Submission) -> bool:
+    return submission.framework is not None and submission.framework.framework == "torch"
 
 
 def _machine_variables(submission: Submission, worker: int, per_slice: int) -> dict[str, str]:

@@ -42,11 +42,13 @@ else:
     from worker_names import worker_name
 
 # JAX's coordinator (before 0.8.1: 8476; jax-ml/jax#35905), PyTorch/XLA's rendezvous
-# (torch_xla/_internal/rendezvous.py), and torchrun's.
-PORTS = (8482, 8476, 12355, 29400, 29500)
+# (torch_xla/_internal/rendezvous.py), torchrun's, and torch-tpu's (its launcher's 29500, and
+# torch_tpu/_internal/distributed/handshake.py).
+PORTS = (8482, 8476, 12355, 29400, 29500, 36423)
 # Calls of libraries that wait for other processes.
 WAITING = re.compile(
-    r'"[^"]*/(jax/_src/(distributed|clusters/\w+)|torch/distributed/[\w/]+|torch_xla/_internal/\w+)\.py"'
+    r'"[^"]*/(jax/_src/(distributed|clusters/\w+)|torch/distributed/[\w/]+|torch_xla/_internal/\w+'
+    r'|torch_tpu/_internal/distributed/\w+)\.py"'
 )
 CALL = re.compile(r'File "(?P<file>[^"]*)", line (?P<line>\d+) in (?P<name>.*)')
 ESTABLISHED, SYN_SENT, LISTEN = 1, 2, 10  # <net/tcp_states.h>
@@ -61,7 +63,7 @@ MESSAGE = "tpuctl: "
 VERSIONS = """
 import json
 from importlib import metadata
-names = ("jax", "jaxlib", "libtpu", "torch", "torch_xla", "tensorflow")
+names = ("jax", "jaxlib", "libtpu", "torch", "torch_tpu", "torch_xla", "tensorflow")
 print(json.dumps({d.metadata["Name"]: d.version for d in metadata.distributions()
                   if d.metadata["Name"] in names}))
 """
