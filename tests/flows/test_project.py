@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tpuctl.resources.composition import resources_of
 from tpuctl.resources.project.stack_record import Contents, Grant, Record
 
 MakeStack = Callable[..., Tpuctl]
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 FOLDER, ACCOUNT = "folders/500000000001", "010CA1-010CA1-010CA1"
 _numbers = itertools.count(1)
 
@@ -388,7 +390,7 @@ async def test_concurrent_record_updates_are_merged(make_stub_stack: MakeStack) 
     record = Record(stack.stack, stack.cloud)
     assert await record.read() is None
     with pytest.raises(NotFound):
-        await record.update(lambda contents: contents.with_down())
+        await record.update(lambda contents: contents.with_down(NOW))
     bucket = stack.cloud.client("storage").bucket(stack.stack.bucket)
     await stack.cloud.call("bucket", bucket.create, location="us-central1")
     grants = [Grant(resource="bucket/b", member=f"user:{i}@x", role="roles/r") for i in range(6)]
@@ -398,7 +400,7 @@ async def test_concurrent_record_updates_are_merged(make_stub_stack: MakeStack) 
             record.update(lambda contents, grant=new_grant: contents.with_grants(grant))
             for new_grant in grants
         ),
-        *(record.update(lambda contents: contents.with_down()) for _ in range(3)),
+        *(record.update(lambda contents: contents.with_down(NOW)) for _ in range(3)),
         record.update(lambda contents: contents.with_unlisted(unlisted)),
     )
     merged = await record.read()
@@ -424,7 +426,7 @@ async def test_unreadable_record_is_not_overwritten(
     await stack.cloud.call("bucket", bucket.create, location="us-central1")
     await stack.store.put_bytes(stack.stack.names.record, text)
     with pytest.raises(Conflict, match=names):
-        await Record(stack.stack, stack.cloud).update(lambda contents: contents.with_down())
+        await Record(stack.stack, stack.cloud).update(lambda contents: contents.with_down(NOW))
     assert await stack.store.get_bytes(stack.stack.names.record) == text
     # Otherwise other tests' stacks would see it.
     await stack.cloud.call("object", bucket.blob(stack.stack.names.record).delete)
@@ -432,7 +434,7 @@ async def test_unreadable_record_is_not_overwritten(
 
 def test_record_keeps_unknown_fields() -> None:
     read = Contents.model_validate_json('{"version": 1, "stack": "s", "color": "red"}')
-    assert '"color":"red"' in read.with_down().model_dump_json()
+    assert '"color":"red"' in read.with_down(NOW).model_dump_json()
 
 
 def test_conditional_grants_are_not_changed(tmp_path: Path) -> None:
