@@ -51,6 +51,7 @@ from tpuctl.model.stack.stack_text import parse_stack_text
 from tpuctl.polling import cancel
 from tpuctl.resources.machines.controller import Controller
 from tpuctl.resources.machines.disk import DataDisk
+from tpuctl.resources.network.nat import Nat
 
 STOP_SECONDS = 10.0  # between looks for a request to stop the job that waits for its TPU
 
@@ -83,7 +84,7 @@ async def _has_charged_since(context: Context, time: datetime) -> bool:
             cloud,
             stack.project,
             stack=stack.name,
-            include=lambda kind: is_tpu_of(kind, stack) or kind in (Controller, DataDisk),
+            include=lambda kind: is_tpu_of(kind, stack) or kind in (Controller, DataDisk, Nat),
         )
         created = [item.created for item in items]
     else:  # which may list no more, and is deleted last
