@@ -24,8 +24,7 @@ async def down_from_controller(context: Context) -> None:
     """Delete what is charged by the hour: the TPU, its disks, Cloud NAT, and last this machine,
     which ends soon. The bucket stays, and what costs nothing, which a `down` elsewhere deletes."""
     stack, cloud = context.stack, context.cloud
-    now = cloud.server_clock.now()
-    await Record(stack, cloud).update(lambda contents: contents.with_down(now))
+    await Record(stack, cloud).count_down()
     await delete_tpu(context, Nat)
     with suppress(NotFound):
         machine = await find_controller(stack, cloud)

@@ -105,8 +105,7 @@ async def _delete(teardown: Teardown, cloud: Cloud, emit: Emit) -> dict[str, Tpu
     charged does not wait for a bucket that does not answer.
     """
     record = Record(teardown.stack, cloud)
-    now = cloud.server_clock.now()
-    counting = asyncio.ensure_future(record.update(lambda contents: contents.with_down(now)))
+    counting = asyncio.ensure_future(record.count_down())
     try:
         await asyncio.wait({counting}, timeout=RECORD_SECONDS)
         results = await apply(teardown.plan, teardown.steps, emit)

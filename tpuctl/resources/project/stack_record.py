@@ -166,6 +166,11 @@ class Record:
         names = [info.name for info in objects if info.name != self.stack.names.record]
         return [contents for group in await gather_all(map(read, names)) for contents in group]
 
+    async def count_down(self) -> None:
+        """Write that another `down` begins now. Raises NotFound without a bucket."""
+        now = self.cloud.server_clock.now()
+        await self.update(lambda contents: contents.with_down(now))
+
     async def update(self, change: Callable[[Contents], Contents]) -> Contents:
         """Apply `change` to the record, creating it if missing; returns the new contents.
 
